@@ -16,6 +16,8 @@ LEAST_ASPECT = 2
 
 def size_cautions(spec: CampaignSpec) -> tuple[str, ...]:
     """Return a sentence for every volume that is small against its N_t."""
+    if spec.lattice is None:
+        return ()
     aspects = {dims: min(dims[:3]) / dims[3] for dims in spec.lattice.volumes}
     return tuple(
         say("cautions.small", name=lattice_name(dims), aspect=aspect, least=LEAST_ASPECT, wanted=LEAST_ASPECT * dims[3])
@@ -40,9 +42,9 @@ PUBLISHED_MASS = 0.05
 """The largest am for which a coupling is quoted here."""
 
 
-def known_of(lattice: Lattice) -> tuple[KnownFact, ...]:
+def known_of(lattice: Lattice | None) -> tuple[KnownFact, ...]:
     """Return what is known of the transition that a scan looks for; nothing without sea quarks."""
-    if not lattice.flavors:
+    if lattice is None or not lattice.flavors:
         return ()
     facts = [KnownFact(say("known.symmetry"))]
     times = sorted({dims[3] for dims in lattice.volumes})

@@ -69,10 +69,10 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
     spec = _kept_at(spec, more.checkpoints)
     if more.volumes:
-        lattice = msgspec.structs.asdict(spec.lattice) | {"volumes": more.volumes}
-        if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
+        lattice = msgspec.structs.asdict(spec.gauge) | {"volumes": more.volumes}
+        if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.theory.systems}:
             del lattice["beta_min"], lattice["beta_max"]
-        spec = msgspec.structs.replace(spec, lattice=type(spec.lattice)(**lattice))
+        spec = msgspec.structs.replace(spec, lattice=type(spec.gauge)(**lattice))
     return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
 
 
@@ -103,7 +103,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
 
 
 def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
-    there = spec.lattice.volumes
+    there = spec.theory.systems
     for dims in added:
         if dims in there:
             raise SpecError(f"an added volume must be a new one. Got {dims}, which is in the campaign already")
@@ -128,8 +128,8 @@ def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
     """Return the spec with points that are visited first; the range grows where they lie outside."""
     if not betas:
         return spec
-    low, high = min(spec.lattice.beta_min, *betas), max(spec.lattice.beta_max, *betas)
-    lattice = msgspec.structs.replace(spec.lattice, beta_min=low, beta_max=high)
+    low, high = min(spec.theory.low, *betas), max(spec.theory.high, *betas)
+    lattice = msgspec.structs.replace(spec.gauge, beta_min=low, beta_max=high)
     points = tuple(dict.fromkeys((*spec.steering.points, *betas)))
     steering = msgspec.structs.replace(spec.steering, points=points)
     return msgspec.structs.replace(spec, lattice=lattice, steering=steering)

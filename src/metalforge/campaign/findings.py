@@ -10,16 +10,22 @@ where work_i is the number of site updates and sigma_i^2 falls as 1 / work_i; th
 difference to first order, since they minimise sigma^2.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from metalforge.core.steering import Observation
 from metalforge.lattice.exchange import Traffic, traffic
 
 from .physics.evidence import Finding, PlannedPoints, finding_of
 from .physics.finite_size import VolumePeak, extrapolate
+from .physics.freezing import FreezingFinding, find_freezing, observed_growth
+from .physics.selection import observe
+from .physics.series import PointSeries
 from .physics.stopping import PrecisionLook, target_reached
-from .spec import Dims, on_the_line
+from .physics.transport import ERROR_ITEM, SegmentRows, TransportFinding, find_transport, observed_transport
+from .spec import CampaignSpec, Dims, on_the_line
 from .state import CampaignState, ChainLog
 from .steerers import find_steerer
 from .store.records import Estimated
@@ -45,6 +51,105 @@ def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:
     return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
 
 
+def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) -> SegmentRows:
+    """Return the measured segments of a trajectory; `complete` leaves out what a visit under way has added."""
+    plasma = spec.plasma
+    assert plasma is not None, "a campaign of a plasma"
+    wanted = plasma.trajectory(chain.dims, chain.beta, seed=spec.seed, stream=chain.stream, start=chain.start)
+    end = max(chain.complete - chain.warmup, 0) if complete else None
+    time = plasma.update_time
+    return SegmentRows(
+        chain=chain.id,
+        at=chain.beta,
+        spec=wanted,
+        segment=time,
+        columns={name: chain.column(name)[:end] for name in chain.columns},
+        cost=float(chain.complete if complete else chain.rows) * time / wanted.step_time * wanted.particles,
+    )
+
+
+def trajectories_of(state: CampaignState, dims: Dims, *, complete: bool = False) -> list[SegmentRows]:
+    """Return the trajectories of a box that have been measured, in order of where they aimed."""
+    chosen = [c for c in state.chains.values() if c.dims == dims and c.measured and not c.abandoned]
+    found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.beta, c.id))]
+    return [rows for rows in found if rows.segments]
+
+
+def plasma_finding(
+    spec: CampaignSpec, rows: Sequence[SegmentRows], plan: PlannedPoints
+) -> TransportFinding | FreezingFinding:
+    """Return what trajectories of one box say, of what the campaign is for."""
+    if spec.theory.target == "crossing":
+        return find_freezing(rows, plan)
+    return find_transport(rows, plan, spec.theory.low, spec.theory.high, spec.budget.target_error)
+
+
+def observer_of(spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation | None]:
+    """Take what a chain has measured in its complete visits; return what makes of it what a steerer is told."""
+    if spec.lattice is not None:
+        series = chain.series(complete=True)
+        return partial(observe, series, id=chain.id, cost=float(chain.complete))
+    rows = segments_of(spec, chain, complete=True)
+    return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
+
+
+def estimator_of(
+    state: CampaignState, dims: Dims, *, complete: bool, n_bootstrap: int
+) -> Callable[[int], Estimated] | None:
+    """Take what a system has measured; return what estimates it, after so many updates. None where there is nothing."""
+    spec, plan = state.spec, plan_of(state, dims)
+    if spec.lattice is not None:
+        points = state.points(dims, complete=complete)
+        return partial(_estimated_peak, spec, dims, points, plan, n_bootstrap) if points else None
+    rows = trajectories_of(state, dims, complete=complete)
+    return partial(_estimated_plasma, spec, dims, rows, plan) if rows else None
+
+
+def _estimated_peak(
+    spec: CampaignSpec,
+    dims: Dims,
+    points: Sequence[PointSeries],
+    plan: PlannedPoints,
+    n_bootstrap: int,
+    trajectories: int,
+) -> Estimated:
+    found = finding_of(points, plan, seed=spec.seed, n_bootstrap=n_bootstrap)
+    peak = found.transition
+    return Estimated(
+        dims=dims,
+        trajectories=trajectories,
+        beta_c=None if peak is None else peak.beta_c,
+        error=None if peak is None else peak.error,
+        height=None if peak is None else peak.height,
+        reason=found.reason,
+        effective=0.0 if peak is None else peak.n_effective,
+        width=0.0 if peak is None else peak.width,
+        established=found.established,
+        evidence=found.evidence,
+        wants=found.wants,
+        overlap=found.overlap,
+        crossings=found.crossings,
+    )
+
+
+def _estimated_plasma(
+    spec: CampaignSpec, dims: Dims, rows: Sequence[SegmentRows], plan: PlannedPoints, trajectories: int
+) -> Estimated:
+    found = plasma_finding(spec, rows, plan)
+    crossing = isinstance(found, FreezingFinding)
+    return Estimated(
+        dims=dims,
+        trajectories=trajectories,
+        beta_c=found.log_gamma if isinstance(found, FreezingFinding) else None,
+        error=found.error if isinstance(found, FreezingFinding) else None if found.curve is None else found.curve.error,
+        reason=found.said,
+        effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),
+        # The target is one of the items of a curve, and what stops the campaign looks at it by itself.
+        established=found.established or all(item.holds for item in found.evidence if item.name != ERROR_ITEM),
+        evidence=found.evidence,
+    )
+
+
 def traffic_of(rungs: Sequence[ChainLog]) -> Traffic | None:
     """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
     rows = min(chain.measured for chain in rungs)
@@ -60,7 +165,7 @@ def target_met(state: CampaignState) -> bool:
 
 def target_looks(state: CampaignState) -> list[PrecisionLook]:
     """Return every look at what the target is for, in order."""
-    first = state.spec.lattice.volumes[0]
+    first = state.spec.theory.systems[0]
     if state.spec.budget.target_of == "first":
         own = [e for e in state.estimates if e.dims == first]
         return [PrecisionLook(e.error, e.effective, e.established, e.trajectories) for e in own]
@@ -107,7 +212,7 @@ def gains(state: CampaignState) -> dict[Dims, float]:
     are c_i^2 sigma_i^2; a volume that may take part and is not located comes before all others, and one that does not
     scale gets nothing beyond its first points.
     """
-    volumes = state.spec.lattice.volumes
+    volumes = state.spec.theory.systems
     if state.spec.budget.target_of == "first":
         return {dims: 1.0 if dims == volumes[0] else OTHERS for dims in volumes}
     wanted = on_the_line(state.spec)

@@ -147,7 +147,7 @@ def log_of(value: float) -> float:
 
 def peak_label(state: CampaignState, dims: Dims) -> float | None:
     """Return the label of `beta_priority` on a volume: where its peak is, where that is established."""
-    if state.spec.lattice.has_other_theory:
+    if state.spec.gauge.has_other_theory:
         return None
     found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
     if not found.established or found.transition is None:
@@ -158,7 +158,7 @@ def peak_label(state: CampaignState, dims: Dims) -> float | None:
 def lessons_of(state: CampaignState, weights: EsnWeights) -> list[SettledChain]:
     """Return what the chains of a campaign teach by their complete visits, with the peaks that it established."""
     reading = Lessons(state.spec, weights)
-    peaks = {dims: peak_label(state, dims) for dims in state.spec.lattice.volumes}
+    peaks = {dims: peak_label(state, dims) for dims in state.spec.theory.systems}
     lessons = []
     for log_ in state.chains.values():
         rows = reading.take(log_, log_.complete)

@@ -1,4 +1,4 @@
-"""The order parameter of a scan: which rows of a chain it is made of, and how it is written.
+"""What a campaign looks at: the order parameter of a scan in beta, the rows it is made of, and how it is written.
 
 The deconfinement transition of the quenched theory breaks Z3, and L falls into one of three equivalent sectors: |L| is
 its order parameter. Sea quarks break Z3 themselves and prefer Re L > 0, so with them it is Re L.
@@ -22,9 +22,11 @@ class OrderParameter(NamedTuple):
     square: str
 
 
-ORDERS: dict[OrderName, OrderParameter] = {
+ORDERS: dict[str, OrderParameter] = {
     "abs_loop": OrderParameter("|L|", "|L|", "|L|^2"),
     "re_loop": OrderParameter("Re L", r"\mathrm{Re}\,L", r"(\mathrm{Re}\,L)^2"),
+    "transport": OrderParameter("eta*", r"\eta^*", r"\eta^{*2}"),
+    "freezing": OrderParameter("|rho_k|", r"|\rho_k|", r"|\rho_k|^2"),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-Dims: TypeAlias = tuple[int, int, int, int]
+Dims: TypeAlias = tuple[int, ...]
 Volumes: TypeAlias = tuple[Dims, ...]
 Substrates: TypeAlias = tuple[str, ...]
 Checks: TypeAlias = Literal["none", "flagged", "all"]

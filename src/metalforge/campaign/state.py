@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,10 +23,8 @@ from .spec import CampaignSpec, Dims
 from .store import records
 from .store.columns import Column, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
+from .theories import Start
 from .timeline import Timeline
-
-Start = Literal["hot", "cold"]
-
 
 PEAK_PRIOR = "peak-prior"
 """What is decided where a peak is expected before it is located."""
@@ -52,11 +50,6 @@ class Drift(NamedTuple):
         found = check.drift_action, check.drift_plaquette, check.drift_polyakov
         largest = (max(one, abs(other)) for one, other in zip(self[3:], found, strict=True))
         return Drift(self.precision, self.substrate, self.checks + 1, *largest)
-
-
-def start_of(stream: int) -> Start:
-    """Return the start of a chain whose visit named none: hot and cold in turn."""
-    return "hot" if stream % 2 == 0 else "cold"
 
 
 def chain_name(number: int) -> str:
@@ -507,7 +500,10 @@ class CampaignState:
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
         self.visited[record.dims] += 1
-        number = record.stream
+        number, theory, lattice = record.stream, self.spec.theory, self.spec.lattice
+        told_by: dict[str, Any] = {}
+        if lattice is not None:
+            told_by = {"observable": lattice.order, "variable": lattice.gauge.variable}
         for rung, beta in enumerate(record.betas or (record.beta,)):
             name = record.chain if rung == 0 else chain_name(number + rung)
             if name not in self.chains:
@@ -517,12 +513,11 @@ class CampaignState:
                     dims=record.dims,
                     beta=beta,
                     substrate=record.substrate,
-                    start=record.start or start_of(number + rung),
+                    start=record.start or theory.start_of(number + rung),
                     quenched=record.quenched,
                     n_steps=record.n_steps,
                     ladder=record.chain if record.betas else "",
-                    observable=self.spec.lattice.order,
-                    variable=self.spec.lattice.gauge.variable,
+                    **told_by,
                     spool=self.spool,
                 )
                 if record.betas:

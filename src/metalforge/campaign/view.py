@@ -20,6 +20,7 @@ from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
+from .theories import Target
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
@@ -29,6 +30,8 @@ LAST_ESTIMATES = 5
 
 NOT_YET = "trusted, and not asked yet"
 """Why a head that may act has not."""
+TARGETED: dict[Target, str] = {"peak": "on beta_c", "curve": "of the curve", "crossing": "on ln Gamma_m"}
+"""What a target error is the error of."""
 RECENT = 500
 """Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
 
@@ -59,7 +62,10 @@ class ChainView(_Shown, frozen=True, kw_only=True):
 
 
 class VolumeView(_Shown, frozen=True, kw_only=True):
-    """beta_c of one volume so far with its evidence; `reason` says why there is none yet."""
+    """What is found of one system so far, with its evidence: beta_c, or where it crosses; `reason` says why it is not.
+
+    Of a curve there is an error, and `reason` says it in words.
+    """
 
     dims: Dims
     beta_c: float | None = None
@@ -106,6 +112,9 @@ class View(_Shown, frozen=True, kw_only=True):
     ordering: str
     steerer: str
     algorithm: str
+    coordinate: str
+    """What points differ in."""
+    target: Target
     beta_range: tuple[float, float]
     status: Status
     ending: str
@@ -144,8 +153,10 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         name=spec.name,
         ordering=state.ordering + (" (auto)" if state.chosen else ""),
         steerer=spec.steering.steerer,
-        algorithm=spec.lattice.algorithm,
-        beta_range=(spec.lattice.beta_min, spec.lattice.beta_max),
+        algorithm="molecular dynamics" if spec.lattice is None else spec.lattice.algorithm,
+        coordinate=spec.theory.coordinate,
+        target=spec.theory.target,
+        beta_range=(spec.theory.low, spec.theory.high),
         status=status,
         ending=ending,
         elapsed_s=elapsed,
@@ -153,7 +164,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         trajectories=trajectories,
         per_second=rate,
         chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
-        volumes=tuple(_volume(state, dims) for dims in spec.lattice.volumes),
+        volumes=tuple(_volume(state, dims) for dims in spec.theory.systems),
         decisions=_decisions(state, others, last_decisions),
         visits=len(state.visits),
         decided=len(others),
@@ -212,8 +223,12 @@ def _volume(state: CampaignState, dims: Dims) -> VolumeView:
     if last is None:
         return VolumeView(dims=dims, reason="nothing has been estimated yet")
     judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence)
+    if state.spec.theory.target == "curve":
+        return msgspec.structs.replace(judged, error=last.error, reason=one_line(last.reason))
     if (found := state.latest(dims)) is None:
         return msgspec.structs.replace(judged, reason=one_line(last.reason))
+    if state.spec.theory.target == "crossing":
+        judged = msgspec.structs.replace(judged, reason=one_line(last.reason))
     return msgspec.structs.replace(judged, beta_c=found.beta_c, error=found.error, height=found.height)
 
 
@@ -286,11 +301,12 @@ def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: floa
 def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:
     """Return how far the error is from its target: error = k n^(-1/2), k the median of the last estimates."""
     located = [(seen.error, seen.trajectories) for seen in target_looks(state) if seen.error]
+    on = TARGETED[state.spec.theory.target]
     if not located:
-        return BudgetView(name="target error", unit="on beta_c", used=None, limit=target, share=0.0, left_s=None)
+        return BudgetView(name="target error", unit=on, used=None, limit=target, share=0.0, left_s=None)
     error = located[-1][0]
     k = median(e * sqrt(n) for e, n in located[-LAST_ESTIMATES:])
     needed = (k / target) ** 2
     left = max(needed - trajectories, 0.0) / rate if rate else None
     share = 1.0 if error <= target else min(trajectories / needed, 0.99)
-    return BudgetView(name="target error", unit="on beta_c", used=error, limit=target, share=share, left_s=left)
+    return BudgetView(name="target error", unit=on, used=error, limit=target, share=share, left_s=left)

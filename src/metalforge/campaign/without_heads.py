@@ -106,7 +106,7 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
     )
     loop = list(map(hypot, re, im))
     # Trajectories tune their step in the first half of the longest warm-up; chains of a ladder end it together.
-    least = (longest + 1) // 2 if spec.lattice.algorithm == "hmc" else 0
+    least = (longest + 1) // 2 if spec.gauge.algorithm == "hmc" else 0
     # While the steps of refused trajectories were tuned on nobody could end it.
     tuned = range(min((d.step for d in log.decisions if d.what == "warmup-goes-on"), default=log.warmup), log.warmup)
     for n in () if log.ladder else range(least, min(len(loop) + 1, longest)):

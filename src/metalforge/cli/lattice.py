@@ -13,8 +13,8 @@ from .output import Json, Threads, print_json, print_records, print_table, print
 from .running import progress_bar, stop_flag
 
 if TYPE_CHECKING:
+    from metalforge.core.rows import Row
     from metalforge.lattice.generate import Generation, GenerationSummary
-    from metalforge.lattice.run import Row
 
 app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -76,11 +76,13 @@ def _left_text(view: View) -> str:
 
 def _volume_text(volume: VolumeView) -> Text:
     """Return beta_c of a volume, or why there is none."""
-    text = Text(f"{lattice_name(volume.dims)}  ")
-    if volume.beta_c is None:
+    text, style = Text(f"{lattice_name(volume.dims)}  "), "bold green" if volume.established else "yellow"
+    if len(volume.dims) == 1:  # particles: what there is, is in words
+        text.append(volume.reason, style=style)
+    elif volume.beta_c is None:
         return text.append(f"beta_c not located: {volume.reason}", style="yellow")
-    style = "bold green" if volume.established else "yellow"
-    text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
+    else:
+        text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
     if volume.established:
         return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
     lacking = [item for item in volume.evidence if not item.holds]
@@ -161,7 +163,7 @@ def _chain_table(view: View, most: int, width: int) -> RenderableType:
     busy = [chain for chain in view.chains if chain.busy]
     rest = [chain for chain in view.chains if not chain.busy]
     shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.dims, c.beta, c.id))
-    columns = _columns(shown, several=len(view.volumes) > 1)
+    columns = _columns(shown, view.coordinate, several=len(view.volumes) > 1)
     for name in GOES_FIRST:
         if sum(column.width + 1 for column in columns) > width:
             columns = [column for column in columns if column.name != name]
@@ -174,7 +176,7 @@ def _chain_table(view: View, most: int, width: int) -> RenderableType:
     return Group(table, Text(f"and {more} more", style="dim")) if more else table
 
 
-def _columns(shown: list[ChainView], *, several: bool) -> list[_Column]:
+def _columns(shown: list[ChainView], coordinate: str, *, several: bool) -> list[_Column]:
     """Return the columns of the chains; rates are per second of the producer's processor."""
 
     def numbers(name: str, texts: list[str]) -> _Column:
@@ -183,7 +185,7 @@ def _columns(shown: list[ChainView], *, several: bool) -> list[_Column]:
     phases = [SHORT.get(chain.phase, chain.phase) for chain in shown]
     columns = [
         _Column("chain", False, [Text(("> " if chain.busy else "  ") + chain.id) for chain in shown]),
-        numbers("beta", [f"{chain.beta:.4f}" for chain in shown]),
+        numbers(coordinate, [f"{chain.beta:.4f}" for chain in shown]),
         _Column("phase", False, [Text(phase, style=STYLES.get(phase, "")) for phase in phases]),
         _Column("on", False, [Text(chain.substrate) for chain in shown]),
         numbers("updates", [str(chain.updates) for chain in shown]),
@@ -201,13 +203,13 @@ def _columns(shown: list[ChainView], *, several: bool) -> list[_Column]:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
+    return "-" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _decision_table(view: View, most: int) -> RenderableType:
     table = Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False, expand=True)
     table.add_column("s", justify="right", no_wrap=True)
-    for name in ("decided", "chain", "beta", "by"):
+    for name in ("decided", "chain", view.coordinate, "by"):
         table.add_column(name, no_wrap=True)
     table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
     for decision in view.decisions[len(view.decisions) - most :]:
@@ -236,17 +238,20 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     if previous is None:
         low, high = view.beta_range
         where = ", ".join(lattice_name(volume.dims) for volume in view.volumes)
-        lines.append(f"{view.name}: {where}, beta {low:g} .. {high:g}, {view.algorithm}, ordering {view.ordering}")
+        lines.append(
+            f"{view.name}: {where}, {view.coordinate} {low:g} .. {high:g}, {view.algorithm}, ordering {view.ordering}"
+        )
         lines += [f"{budget.name}: at most {budget.limit:g} {budget.unit}" for budget in view.budgets]
     if view.heads and view.visits and (previous is None or not previous.visits or view.heads != previous.heads):
         lines.append(stamp + view.heads)
     decisions, unseen = _new_decisions(view, previous)
     if unseen:
         lines.append(f"{stamp}{unseen} decisions before these")
-    lines += [f"{d.seconds:7.1f} s  {d.what}, {d.by}: {_decision_text(d)}" for d in decisions]
+    lines += [f"{d.seconds:7.1f} s  {d.what}, {d.by}: {_decision_text(d, view.coordinate)}" for d in decisions]
     before = {} if previous is None else {volume.dims: volume for volume in previous.volumes}
     for volume in view.volumes:
-        if volume.beta_c is not None and volume != before.get(volume.dims):
+        known = volume.beta_c is not None or volume.error is not None
+        if known and volume != before.get(volume.dims):
             lines.append(stamp + _volume_text(volume).plain)
     due = previous is None or view.elapsed_s // PROGRESS_S > previous.elapsed_s // PROGRESS_S
     if view.status == "running" and due and view.trajectories:
@@ -319,9 +324,9 @@ class LiveView:
             self.show(self._source())
 
 
-def _decision_text(decision: DecisionView) -> str:
+def _decision_text(decision: DecisionView, coordinate: str) -> str:
     """Return where something was decided and why."""
-    where = f"{decision.chain} at beta {decision.beta:.5g}, " if decision.beta is not None else ""
+    where = f"{decision.chain} at {coordinate} {decision.beta:.5g}, " if decision.beta is not None else ""
     if decision.what == "visit":
         verb = "new chain" if decision.fresh else "continue"
         return f"{verb} {where}{decision.updates} updates: {decision.reason}"

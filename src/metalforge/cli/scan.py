@@ -47,9 +47,9 @@ def presets(as_json: Json = False) -> None:
         {
             "name": name,
             "about": ABOUT[name],
-            "volumes": spec.lattice.volumes,
-            "beta_min": spec.lattice.beta_min,
-            "beta_max": spec.lattice.beta_max,
+            "volumes": spec.theory.systems,
+            "beta_min": spec.theory.low,
+            "beta_max": spec.theory.high,
             "budget": spec.budget,
             "deterministic": spec.running.deterministic,
         }
@@ -58,8 +58,8 @@ def presets(as_json: Json = False) -> None:
     rows = [
         (
             name,
-            ", ".join(lattice_name(dims) for dims in spec.lattice.volumes),
-            f"{spec.lattice.beta_min:g} to {spec.lattice.beta_max:g}",
+            ", ".join(lattice_name(dims) for dims in spec.theory.systems),
+            f"{spec.theory.low:g} to {spec.theory.high:g}",
             _budget(spec),
             ABOUT[name],
         )

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import Block, Volley
+from metalforge.campaign.theories import Dims
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError, PlacementError
 from metalforge.core.quantities import Quantity
 from metalforge.core.substrate import Cost, SubstrateInfo, Workload
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import BatchEngine, Dims
+from metalforge.native.engine import BatchEngine
 from metalforge.pipeline import Emit
 from metalforge.pipeline.errors import StageCrashError
 from metalforge.pipeline.graph import StageSpec

@@ -47,6 +47,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     error: float
     cost: float = 1.0
     id: str
+    more: tuple[tuple[float, float], ...] = ()
+    """Values and errors of other quantities of the same chain, where a steerer looks at several."""
 
     def __post_init__(self) -> None:
         for name, least in (("beta", -inf), ("value", -inf), ("error", 0.0), ("cost", 0.0)):

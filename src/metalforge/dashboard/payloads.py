@@ -30,8 +30,9 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy, head_of
-from metalforge.campaign.view import View, view_of
+from metalforge.campaign.view import View, VolumeView, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .following import Followed
@@ -134,6 +135,8 @@ class ChainSent(_Sent, frozen=True, kw_only=True):
     plane: LoopPlane
     memory: ChainMemory | None
     swaps: LadderSwaps | None
+    labels: tuple[str, str] = ("plaquette", "|L|")
+    """What the two histories are of."""
 
 
 class TransitionSent(ComparedCampaign, frozen=True, kw_only=True):
@@ -183,12 +186,19 @@ def campaign_line(number: int, now: float, followed: Followed) -> CampaignLine:
         name=view.name,
         status=view.status,
         ending=one_line(view.ending),
-        beta_c=beta_text(first.beta_c, first.error),
+        beta_c=_found_text(first),
         established=first.established,
         left="" if view.left_s is None else duration(view.left_s),
         silicon=view.substrates,
         spark=tuple(found[-SPARKS:]),
     )
+
+
+def _found_text(volume: VolumeView) -> str:
+    """Return beta_c, or of particles what is found in words."""
+    if len(volume.dims) == 1:
+        return volume.reason if volume.error is not None else "-"
+    return beta_text(volume.beta_c, volume.error)
 
 
 def state_sent(followed: Followed, now: float | None = None) -> StateSent:
@@ -198,7 +208,7 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
     volumes = tuple(
         VolumeLine(
             lattice=lattice_text(volume.dims),
-            beta_c=beta_text(volume.beta_c, volume.error),
+            beta_c=_found_text(volume),
             established=volume.established,
             reason=volume.reason,
             evidence=tuple(
@@ -257,6 +267,8 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
     chain = followed.state.chains.get(name)
     if chain is None:
         raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
+    if (plasma := followed.state.spec.plasma) is not None:
+        return _trajectory_sent(chain, plasma.look_for)
     history, series = history_of(chain), chain.series()
     order = series.order
     histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
@@ -274,6 +286,30 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
         plane=plane_of(series.polyakov),
         memory=memory_of(order),
         swaps=swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,
+    )
+
+
+def _trajectory_sent(chain: ChainLog, looked_for: str) -> ChainSent:
+    """Return a trajectory for the page: Gamma and what it looks for, segment by segment."""
+    column, label = ("order", "order") if looked_for == "freezing" else ("diffusion_msd", "D_N*")
+    gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
+    seen = chain.column(column)
+    histogram = histogram_of(seen, histogram_edges(seen)) if seen.size > 1 else None
+    return ChainSent(
+        chain=chain.id,
+        beta=chain.beta,
+        lattice=lattice_text(chain.dims),
+        updates=chain.rows,
+        warmup=chain.warmup,
+        plaquette=thinned(gamma),
+        loop=thinned(chain.column(column, measured=False)),
+        order=label,
+        edges=[] if histogram is None else histogram.edges.tolist(),
+        density=[] if histogram is None else histogram.density.tolist(),
+        plane=LoopPlane(np.zeros(0), np.zeros(0), 0.0),
+        memory=memory_of(seen),
+        swaps=None,
+        labels=("\u0393", label),
     )
 
 

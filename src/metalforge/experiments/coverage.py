@@ -25,8 +25,9 @@ from metalforge.campaign.findings import finding
 from metalforge.campaign.physics.evidence import Finding, PlannedPoints, finding_of
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening
 from metalforge.campaign.state import CampaignState
+from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
 
@@ -188,7 +189,7 @@ def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
 
 
 def _outcome(case: Case, state: CampaignState, rules: str) -> CoverageOutcome:
-    found = finding(state, state.spec.lattice.volumes[0], n_bootstrap=200)
+    found = finding(state, state.spec.theory.systems[0], n_bootstrap=200)
     stopped_by = "" if state.finished is None else state.finished.stopped_by
     return _said(case, state.spec.seed, found, stopped_by, state.trajectories, rules)
 

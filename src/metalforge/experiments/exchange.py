@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.physics.phases import crossings
-from metalforge.campaign.physics.series import Dims, PointSeries
+from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.physics.transition import locate
 from metalforge.lattice.chain import ChainSpec
 from metalforge.lattice.exchange import ReplicaLadder, Traffic, traffic
+from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval, mean_interval
 from metalforge.statistics import NotLocated
 

@@ -20,15 +20,14 @@ import numpy as np
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
 from metalforge.campaign.running.ladder import PointLadder
+from metalforge.campaign.running.lattice_point import LatticePoint
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Brief
-from metalforge.campaign.running.point import PointChain
 from metalforge.campaign.spec import CampaignSpec, Lattice, WarmUpPolicy
-from metalforge.campaign.state import start_of
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.phases import Phase
+from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.faults import FAULTS, FaultName, inject
-from metalforge.lattice.run import ChainFaultError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
@@ -120,7 +119,7 @@ class Gated:
             stream=task.stream,
             dims=case.dims,
             beta=case.beta,
-            start=start_of(task.stream),
+            start=Lattice().start_of(task.stream),
             quenched=0,
             warmup_ends=WARMUP,
         )
@@ -128,7 +127,7 @@ class Gated:
 
     def take_up(self) -> None:
         """Go on from where `keep` was called last, with a new chain and a new gate."""
-        self._point = PointChain(self._brief, self._tools, self._path)
+        self._point = LatticePoint(self._brief, self._tools, self._path)
         self._held, self._gate = PointLadder([self._point]), Gate()
         self._phases: list[Phase] = list(self._brief.phases)
         self._columns = {name: list(values) for name, values in self._brief.columns.items()}

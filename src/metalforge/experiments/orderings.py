@@ -31,11 +31,11 @@ from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.physics.transition import Transition, locate
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.choosing import FEWEST, effective_samples
-from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
+from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics import NotLocated, gamma_method
 
@@ -128,12 +128,12 @@ def strategies(settings: Settings) -> dict[str, CampaignSpec]:
     replace = msgspec.structs.replace
     found = {SEQUENTIAL: replace(base, running=replace(base.running, producers=1))}
     for ordering in ORDERINGS:
-        lattice, screening = base.lattice, base.screening
+        lattice, screening = base.gauge, base.screening
         if ordering == "B":
             lattice = replace(lattice, volumes=(plan.target, plan.scout))
             screening = replace(screening, chi=plan.scout_flags)
         found[ordering] = replace(base, ordering=ordering, lattice=lattice, screening=screening)
-    found[SINGLE] = replace(found["D"], lattice=replace(base.lattice, precision="f32"))
+    found[SINGLE] = replace(found["D"], lattice=replace(base.gauge, precision="f32"))
     found["auto"] = replace(base, ordering="auto")
     return found
 
@@ -144,7 +144,7 @@ def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutc
         state = campaign.run()
     found, reason = None, ""
     try:
-        found = locate(state.points(spec.lattice.volumes[0]), seed=spec.seed, n_bootstrap=REPLICAS)
+        found = locate(state.points(spec.theory.systems[0]), seed=spec.seed, n_bootstrap=REPLICAS)
     except NotLocated as problem:
         reason = str(problem).splitlines()[0]
     core_s = sum(chain.seconds for chain in state.chains.values())
@@ -175,7 +175,7 @@ def _rate(records: Sequence[Record], state: CampaignState) -> Interval:
 def _effective(state: CampaignState) -> Interval:
     """Return effective samples of |L| a second with the interval that the errors of tau_int make."""
     variance = 0.0
-    for point in state.points(state.spec.lattice.volumes[0]):
+    for point in state.points(state.spec.theory.systems[0]):
         if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
             tau = gamma_method(point.order)
             variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
@@ -226,7 +226,7 @@ def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
         yield from words("018.drift", single=single, double=double)
-    first = scout.state.spec.lattice.volumes[0]
+    first = scout.state.spec.theory.systems[0]
     large = [chain for chain in scout.state.chains.values() if chain.dims == first]
     betas = sorted({round(chain.beta, 4) for chain in large})
     yield from words(
@@ -308,7 +308,7 @@ def busy() -> str:
 
 def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -> Iterator[ResultRow]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
-    of = partial(row_of, task, outcome.name, precision=outcome.state.spec.lattice.precision, less=False)
+    of = partial(row_of, task, outcome.name, precision=outcome.state.spec.gauge.precision, less=False)
     yield from (of(metric, figure, base[metric]) for metric, figure in outcome.figures.items())
     if outcome.found is not None:
         beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found

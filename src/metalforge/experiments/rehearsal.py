@@ -24,7 +24,7 @@ from metalforge.campaign.state import CampaignState, ChainLog, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
 from metalforge.core.phases import Phase
-from metalforge.lattice.run import Segment
+from metalforge.core.rows import Segment
 
 from .exact_model import DIMS, ExactChains, ExactModel, ExactRows
 
@@ -143,7 +143,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
     planner = planner_of(
         spec,
         book,
-        [Assignee(name, spec.lattice.volumes) for name in LANES],
+        [Assignee(name, spec.theory.systems) for name in LANES],
         stop=lambda: "target" if target_met(book.state) else None,
         estimate=Estimator(spec, book),
     )

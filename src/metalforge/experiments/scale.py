@@ -29,10 +29,11 @@ from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.machines import ThisMachine
 from metalforge.campaign.running.visits import WIDE_VISIT
-from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering
 from metalforge.cluster.address import ClusterAddress
 from metalforge.cluster.joining import join, leave
 from metalforge.cluster.machines import RayMachines
+from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 
 from .lines import append_lines, file_of, read_lines, shard_of

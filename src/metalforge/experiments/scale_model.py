@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.physics.published import PUBLISHED
-from metalforge.campaign.spec import Dims
 from metalforge.core.errors import SpecError
+from metalforge.native.engine import Dims
 
 from .exact_model import FIRST_ORDER, PLAQUETTES, ExactChains, ExactModel
 

@@ -38,8 +38,8 @@ from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Opened, Record, StoppedBy
 from metalforge.core.phases import Phase
+from metalforge.core.rows import Segment
 from metalforge.core.steering import Observation, Steerer, SteererState, Suggestion
-from metalforge.lattice.run import Segment
 
 from .scale_model import BUSY_SITES, JITTER, REPAIR_S, Machine, RowSource, SimulatedLattice
 
@@ -203,7 +203,7 @@ class SimulatedCampaign:
         sites = BUSY_SITES if machine.wide else 0
         names = [f"cuda:{i}" if machine.wide else f"cpu:{i}" for i in range(machine.lanes)]
         self.lanes = {
-            name: _Lane(Assignee(name, spec.lattice.volumes, sites=sites, bits="fma"), float(speed))
+            name: _Lane(Assignee(name, spec.theory.systems, sites=sites, bits="fma"), float(speed))
             for name, speed in zip(names, speeds, strict=True)
         }
         self._chains: dict[str, _Chain] = {}

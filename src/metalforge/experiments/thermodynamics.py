@@ -24,8 +24,9 @@ from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.physics.published import PUBLISHED, derived_range
 from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
+from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.physics.series import Dims, PointSeries
+from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
+from metalforge.native.engine import Dims
 from metalforge.statistics import NotLocated
 
 from .cache import cached_arrays

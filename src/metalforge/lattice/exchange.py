@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.rows import Row
 from metalforge.native import Stream
 
 from .batch import Columns
 from .chain import Chain
-from .run import ChainRun, Row
+from .run import ChainRun
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.files import remove_half_written
+from metalforge.core.rows import Row
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from metalforge.statistics.estimate import MIN_LENGTH
 
@@ -22,7 +23,7 @@ from .chain import Chain, ChainSpec
 from .hmc import EnergyProbe
 from .io import write_links
 from .registered import Value, named, value_of
-from .run import ChainRun, Row
+from .run import ChainRun
 from .warmup import WarmUp
 
 Floats = NDArray[np.float64]

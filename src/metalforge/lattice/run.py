@@ -7,10 +7,10 @@ before are computed again and must come out the same.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.phases import PHASES, Phase
+from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 
 from .batch import COLUMNS, Columns
 from .chain import Chain
@@ -25,126 +26,12 @@ from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
 
-
-class Row(NamedTuple):
-    """What one update gave, counted from 0, by observable; `tested` where its accept test counted."""
-
-    update: int
-    phase: Phase
-    values: dict[str, float]
-    tested: bool
-
-
-class Segment(NamedTuple):
-    """Rows of one phase, from update `first` on."""
-
-    phase: Phase
-    first: int
-    columns: dict[str, tuple[float, ...]]
-
-
-class Rowed(Protocol):
-    """Rows from update 0 on that somebody wrote down: a journal's, or those of another run."""
-
-    @property
-    def phases(self) -> Sequence[Phase]:
-        """The phase of every update."""
-        ...
-
-    @property
-    def columns(self) -> Mapping[str, Sequence[float]]:
-        """The numbers of every update, by observable."""
-        ...
-
-
-class RowLog:
-    """Rows from update `first` on; `fill` stands where an update has no such number, and the phase tells."""
-
-    def __init__(self, names: Iterable[str], *, first: int = 0, fill: float = math.nan) -> None:
-        self.first, self.fill = first, fill
-        self.phases: list[Phase] = []
-        self.columns: dict[str, list[float]] = {name: [] for name in names}
-
-    @property
-    def end(self) -> int:
-        """The update that comes next."""
-        return self.first + len(self.phases)
-
-    def add(self, row: Row) -> None:
-        """Take the next row."""
-        self.phases.append(row.phase)
-        for name, column in self.columns.items():
-            column.append(row.values.get(name, self.fill))
-
-    def forget(self, before: int) -> None:
-        """Drop the rows before an update."""
-        count = before - self.first
-        del self.phases[:count]
-        for column in self.columns.values():
-            del column[:count]
-        self.first = before
-
-    def precede(self, earlier: Rowed, since: int = 0) -> None:
-        """Put what somebody wrote down before the first row, so that all rows since some update are here."""
-        self.phases[:0] = earlier.phases[since : self.first]
-        for name, column in self.columns.items():
-            column[:0] = earlier.columns.get(name, ())[since : self.first]
-        self.first = since
-
-    def rows(self) -> list[tuple[Phase, dict[str, float]]]:
-        """Return every row with its phase."""
-        return [(phase, {n: c[i] for n, c in self.columns.items()}) for i, phase in enumerate(self.phases)]
-
-    def segments(self, begin: int) -> Iterator[Segment]:
-        """Give the rows from an update on, phase by phase."""
-        return segments_of(self.phases, self.columns, first=self.first, begin=begin)
-
-    def difference(self, update: int, other: Rowed, rounding: float = 0.0) -> str:
-        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing.
-
-        Numbers may differ by `rounding`, absolute and relative.
-        """
-        at = update - self.first
-        if self.phases[at] != other.phases[update]:
-            return "phase"
-        pairs = ((name, column[update], self.columns[name][at]) for name, column in other.columns.items())
-        return next(
-            (n for n, a, b in pairs if a != b and not math.isclose(a, b, rel_tol=rounding, abs_tol=rounding)), ""
-        )
-
-
-def counted(phases: Sequence[Phase]) -> list[tuple[Phase, int]]:
-    """Return how many updates of each phase there are, in the order in which a chain goes through them."""
-    return [(phase, count) for phase in PHASES if (count := phases.count(phase))]
-
-
-def segments_of(
-    phases: Sequence[Phase],
-    columns: Mapping[str, Sequence[float]],
-    *,
-    first: int = 0,
-    begin: int = 0,
-    end: int | None = None,
-) -> Iterator[Segment]:
-    """Give rows from update `begin` to before `end`, phase by phase; the first that is there is update `first`."""
-    at = max(begin, first)
-    for phase, count in counted(phases[at - first : None if end is None else end - first]):
-        until = at + count
-        kept = slice(at - first, until - first)
-        yield Segment(phase, at, {name: tuple(column[kept]) for name, column in columns.items()})
-        at = until
-
-
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
 """What a field of unitary links cannot have otherwise."""
 
 
 ROUNDING = {"f64": 1e-9, "f32": 1e-4}
 """How far two engines may be apart in the sums of one configuration: dH is a small difference of large ones."""
-
-
-class ChainFaultError(MetalforgeError):
-    """A chain gave something that no chain may give."""
 
 
 class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

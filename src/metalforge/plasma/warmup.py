@@ -37,16 +37,21 @@ def judge(potential: NDArray[np.float64], time: float, asked: float) -> WarmupEn
     if time < asked * (1 - 1e-9):
         return None
     quarter = len(potential) // 4
-    before, last = potential[-2 * quarter : -quarter], potential[-quarter:]
     deviation = None
     if quarter >= 20:
-        one, two = gamma_method(before), gamma_method(last)
-        deviation = abs(one.mean - two.mean) / max(math.hypot(one.error, two.error), 1e-300)
+        deviation = restlessness(potential)
         if deviation <= AGREEMENT:
             return WarmupEnd(time=time, reason="steady", deviation=deviation)
     if time >= LONGEST * asked * (1 - 1e-9) or quarter < 20:
         return WarmupEnd(time=time, reason="longest", deviation=deviation)
     return None
+
+
+def restlessness(potential: NDArray[np.float64]) -> float:
+    """Return by how many errors the mean energies of the third and the last quarter differ."""
+    quarter = len(potential) // 4
+    one, two = (gamma_method(part) for part in (potential[-2 * quarter : -quarter], potential[-quarter:]))
+    return abs(one.mean - two.mean) / max(math.hypot(one.error, two.error), 1e-300)
 
 
 def looks_at(time: float, asked: float, border: float) -> bool:

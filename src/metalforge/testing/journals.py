@@ -40,7 +40,7 @@ SPEC = CampaignSpec(
     lattice=Lattice(volumes=((12, 12, 12, 4),), beta_min=5.66, beta_max=5.72),
     budget=Budget(trajectories=10**8),
 )
-DIMS = SPEC.lattice.volumes[0]
+DIMS = SPEC.theory.systems[0]
 BLOCK, VISIT, WARMUP = 50, 200, 200
 """Updates of a block, of a visit, and before measurement."""
 LANES, BLOCK_S = 8, 1.0
@@ -51,7 +51,7 @@ STAGES = ("produce", "screen", "record", "steer")
 
 def made_records(chains: int = 200, seed: int = 1) -> Iterator[Record]:
     """Yield the records of a campaign that never ends, all chains in turn, by a clock that begins in 2027."""
-    lattice = SPEC.lattice
+    lattice = SPEC.gauge
     betas = np.linspace(lattice.beta_min, lattice.beta_max, chains)
     rng = np.random.default_rng(seed)
     lanes = [f"cpu:{lane}" for lane in range(LANES)]

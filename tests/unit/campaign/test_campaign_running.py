@@ -19,7 +19,8 @@ from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
-from metalforge.lattice.run import ChainFaultError, ChainRun
+from metalforge.core.rows import ChainFaultError
+from metalforge.lattice.run import ChainRun
 from metalforge.native.cpu_engine import cpu_engine
 from reference.small_campaigns import QUICK, ROUNDS, GrowingMeter
 
@@ -106,10 +107,10 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
     other = ChainPool(tools(tmp_path / "run"))
     other.open(brief)
     moved = other.take("c0000")
-    assert moved.points[0].links_digest() == stays.points[0].links_digest()
+    assert moved.points[0].digest() == stays.points[0].digest()
     for chain in (stays, moved):
         move(chain, 30)
-    assert moved.points[0].links_digest() == stays.points[0].links_digest()
+    assert moved.points[0].digest() == stays.points[0].digest()
     assert moved.rows == stays.rows == 60
 
 

@@ -11,7 +11,7 @@ import pytest
 from metalforge.campaign.report.decisions import decisions_of
 from metalforge.campaign.report.heads import accounts_of
 from metalforge.campaign.report.sections_of_run import decisions_section
-from metalforge.campaign.running import band, gate, point
+from metalforge.campaign.running import band, gate, lattice_point, point
 from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.heads import load_heads
@@ -90,7 +90,7 @@ def test_a_campaign_that_is_stopped_at_a_fault_goes_on_as_if_there_was_none(soun
 
 
 def test_what_fails_again_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setitem(gate.OFF_GROUP, "f64", 1e-30)
+    monkeypatch.setitem(lattice_point.OFF_GROUP, "f64", 1e-30)
     state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
     given_up = [d for d in state.decisions if d.what == "abandoned"]
     assert given_up
@@ -137,7 +137,7 @@ def test_blocks_that_a_trusted_head_lets_pass_are_counted(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("fault", ["wrong_beta", "stuck_stream"])
 def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(point, "WITNESS", 30)
+    monkeypatch.setattr(point.PointChain, "witness_every", 30)
     state = run(SPEC, tmp_path / "run", {(0, 75): fault})
     assert next(d.by for d in state.chains["c0000"].decisions if d.what == "fault") == "rule:witness"
     assert [chain.id for chain in state.chains.values() if chain.abandoned] == ["c0000"]
@@ -169,7 +169,7 @@ def test_chains_of_a_batch_have_the_gate_too(tmp_path, monkeypatch):
 def test_witnesses_agree_with_sound_chains_of_every_kind(tmp_path, monkeypatch, lattice):
     called = []
     call_witness = point.PointChain._call_witness
-    monkeypatch.setattr(point, "WITNESS", 5)
+    monkeypatch.setattr(point.PointChain, "witness_every", 5)
     monkeypatch.setattr(point.PointChain, "_call_witness", lambda self: (called.append(self.id), call_witness(self)))
     kind = msgspec.structs.replace(SPEC.lattice, volumes=((4, 2, 2, 2),), **lattice)
     running = msgspec.structs.replace(SPEC.running, block=10)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
+from metalforge.core.rows import ChainFaultError
 from metalforge.lattice import Chain, ChainBatch, ChainSpec, HmcSpec, measure
 from metalforge.lattice.registered import standard
-from metalforge.lattice.run import ChainFaultError, ChainRun
+from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 
 HMC = ChainSpec(dims=(4, 4, 2, 2), beta=5.6, seed=3, algorithm="hmc", hmc=HmcSpec(n_steps=4))

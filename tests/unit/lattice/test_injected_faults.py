@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
+from metalforge.core.rows import ChainFaultError
 from metalforge.lattice import Chain, ChainSpec
-from metalforge.lattice.run import ChainFaultError, ChainRun
+from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.testing import FAULTS, faults_at, inject
 

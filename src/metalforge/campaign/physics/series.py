@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-Dims = tuple[int, int, int, int]
+Dims = tuple[int, ...]
 
 
 COLUMNS = ("plaquette", "polyakov", "observable", "action_density", "replica")

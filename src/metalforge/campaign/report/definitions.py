@@ -11,7 +11,7 @@ ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B
 
 def definitions_section(spec: CampaignSpec) -> str:
     """Return the definitions that a reader needs to compare the numbers with others."""
-    lattice, order = spec.lattice, ORDERS[spec.lattice.order].text
+    lattice, order = spec.gauge, ORDERS[spec.gauge.order].text
     energy = say("definitions.energy") if lattice.action == "wilson" else ""
     rows = [
         ("action", _action(lattice)),

@@ -25,8 +25,10 @@ POINTS = 201
 
 def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
     """Return <|L|>, chi and B4 against beta for every volume with measurements, over the betas that were measured."""
-    found = {}
-    for dims in state.spec.lattice.volumes:
+    found: dict[Dims, TransitionCurve] = {}
+    if state.spec.lattice is None:
+        return found
+    for dims in state.spec.theory.systems:
         if points := state.points(dims):
             low, high = points[0].beta, points[-1].beta
             margin = 0.02 * (high - low)

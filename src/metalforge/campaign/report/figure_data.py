@@ -1,8 +1,10 @@
 """What the figures of the transition show, as data: the report draws it, the live page draws it, and they agree."""
 
 from collections.abc import Mapping
+from math import exp, log
 
-from metalforge.campaign.observables import OrderName
+import numpy as np
+
 from metalforge.campaign.physics.curve import TransitionCurve
 from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
@@ -37,7 +39,7 @@ class TransitionVolume(ResultPart, frozen=True, kw_only=True):
 class TransitionFigure(ResultPart, frozen=True, kw_only=True):
     """The order parameter and chi against beta, by volume, and what is published for infinite volume."""
 
-    observable: OrderName
+    observable: str
     volumes: tuple[TransitionVolume, ...]
     published: tuple[Published, ...]
 
@@ -45,7 +47,9 @@ class TransitionFigure(ResultPart, frozen=True, kw_only=True):
 def transition_figure(
     state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]
 ) -> TransitionFigure:
-    """Return the figure of the transition."""
+    """Return the figure of the transition, or of what stands in its place."""
+    if state.spec.lattice is None:
+        return _of_particles(result)
     volumes = []
     for volume in result.volumes:
         chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
@@ -63,9 +67,57 @@ def transition_figure(
     return TransitionFigure(observable=result.observable, volumes=tuple(volumes), published=_published(state))
 
 
+def _of_particles(result: CampaignResult) -> TransitionFigure:
+    """Return D* (as the order) and eta* (as chi) along ln Gamma as measured, or the order that crystals ended with."""
+    volumes = []
+    for volume, moved in zip(result.volumes, result.transport, strict=False):
+        points = tuple(
+            TransitionPoint(
+                chain=f"{point.trajectories} at {exp(point.at):.4g}",
+                beta=point.abscissa,
+                order=_as_estimate(point.diffusion, point.diffusion_error, point.segments),
+                chi=_as_estimate(point.viscosity, point.viscosity_error, point.segments),
+            )
+            for point in moved.points
+        )
+        curve = None
+        if (found := moved.curve) is not None:
+            at, zero = np.array(found.at), np.zeros(len(found.at))
+            order, chi = np.exp(found.log_diffusion), np.exp(found.log_viscosity)
+            errors = order * np.array(found.log_diffusion_error), chi * np.array(found.log_viscosity_error)
+            curve = TransitionCurve(zero.astype(np.int64), at, order, errors[0], chi, errors[1], zero, zero)
+        volumes.append(
+            TransitionVolume(
+                dims=volume.dims, points=points, curve=curve, beta_c=None, error=None, established=volume.established
+            )
+        )
+    for volume, frozen in zip(result.volumes, result.freezing, strict=False):
+        grown = tuple(
+            TransitionPoint(
+                chain=one.chain, beta=log(one.gamma), order=_as_estimate(one.ended, 0.0, one.segments), chi=None
+            )
+            for one in frozen.trajectories
+        )
+        volumes.append(
+            TransitionVolume(
+                dims=volume.dims,
+                points=grown,
+                curve=None,
+                beta_c=frozen.log_gamma,
+                error=frozen.error,
+                established=volume.established,
+            )
+        )
+    return TransitionFigure(observable=result.observable, volumes=tuple(volumes), published=())
+
+
+def _as_estimate(mean: float, error: float, n: int) -> Estimate:
+    return Estimate(mean=mean, error=error, error_error=0.0, tau_int=0.5, tau_int_error=0.0, window=0, n=n)
+
+
 def _published(state: CampaignState) -> tuple[Published, ...]:
     """Return the published couplings that lie in the range of a quenched campaign."""
-    lattice = state.spec.lattice
+    lattice = state.spec.gauge
     if lattice.has_other_theory:
         return ()
     found = (PUBLISHED.get(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))

@@ -20,6 +20,7 @@ from .figure_data import ComparedCampaign, TransitionPoint, transition_figure
 from .figure_data_of_chains import history_of
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
+from .plasma_report import draw_plasma
 from .points import ChainResult
 from .result import CampaignResult, VolumeResult
 from .words import lattice_math, lattice_text, say
@@ -39,6 +40,8 @@ def draw_all(
 ) -> list[Drawn]:
     """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
     with styled():
+        if state.spec.lattice is None:
+            return draw_plasma(state, result) + draw_run(state, result)
         made = []
         if any(chain.chi is not None for chain in result.chains):
             made += [_transition(state, result, curves), _plaquette(result)]

@@ -67,7 +67,7 @@ class ReportedPeak(NamedTuple):
 
 def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Drawn]:
     """Return the figures, each with a panel or a row of them for every located volume; none without a peak."""
-    order = ORDERS[state.spec.lattice.order].text
+    order = ORDERS[state.spec.gauge.order].text
     peaks = []
     for finding in found.values():
         if (located := finding.located) is not None:

@@ -13,6 +13,8 @@ from .words import lattice_math
 
 EDGES = {"": (GREY, "-"), "put": (COLOURS[1], "--"), "get": (COLOURS[0], ":")}
 """Colour and line of an edge, by who waits there."""
+ERRORS = {"peak": r"error on $\beta_c$", "curve": "rms error of the curve", "crossing": r"error on $\ln\Gamma_m$"}
+"""What the error of an estimate is of."""
 MOST_LABELS = 40
 """Betas that can be written below bars and still be read."""
 
@@ -77,7 +79,7 @@ def _updates(result: CampaignResult) -> Drawn:
 
 def _error(state: CampaignState) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (7.4, 3.6))
-    for dims, colour in zip(state.spec.lattice.volumes, COLOURS, strict=False):
+    for dims, colour in zip(state.spec.theory.systems, COLOURS, strict=False):
         found = [(e.trajectories, e.error) for e in state.estimates if e.dims == dims and e.error is not None]
         if not found:
             continue
@@ -89,13 +91,15 @@ def _error(state: CampaignState) -> Drawn:
             axis.plot(ends, guide / np.sqrt(ends), color=GREY, lw=1, ls=":")
     if (target := state.spec.budget.target_error) is not None:
         axis.axhline(target, color=INK, lw=1.2, ls="--", label=f"target {target:g}")
-    axis.set(xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=r"error on $\beta_c$")
+    axis.set(
+        xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=ERRORS[state.spec.theory.target]
+    )
     axis.legend()
     return drawn("error", figure)
 
 
 def _timeline(state: CampaignState) -> Drawn:
-    volumes = state.spec.lattice.volumes
+    volumes = state.spec.theory.systems
     figure, axes = axes_of(len(volumes), 1, (8.2, 2.7 * len(volumes) + 0.4), sharex=True)
     for axis, dims in zip(axes, volumes, strict=True):
         visits = [visit for visit in state.visits if visit.dims == dims]
@@ -119,7 +123,9 @@ def _timeline(state: CampaignState) -> Drawn:
             axis.fill_between(at, value - error, value + error, color=COLOURS[1], alpha=0.25, lw=0)
             axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=r"$\beta_c$ so far")
         axis.set(
-            ylabel=r"$\beta$", ylim=(state.spec.lattice.beta_min, state.spec.lattice.beta_max), title=lattice_math(dims)
+            ylabel=state.spec.theory.coordinate,
+            ylim=(state.spec.theory.low, state.spec.theory.high),
+            title=lattice_math(dims),
         )
     axes[-1].set_xlabel("visit, in the order of decisions")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))

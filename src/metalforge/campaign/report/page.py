@@ -9,7 +9,7 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.files import PathLike, naming, replacing
 
-from . import sections, sections_of_run
+from . import plasma_report, sections, sections_of_run
 from .definitions import definitions_section
 from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
@@ -49,7 +49,7 @@ def write_report(
         with replacing(where / ROWS) as stream:
             write_rows(state, stream)
         with replacing(where / CURVES) as stream:
-            stream.write(curves_csv(curves).encode())
+            stream.write(_curves_csv(state, result, curves).encode())
     with replacing(where / REPORT) as stream:
         stream.write(page.encode())
     return where / REPORT
@@ -66,28 +66,46 @@ def page_of(
     figures: Mapping[str, str] = {
         figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
     }
+    downloads = _downloads(_curves_csv(state, result, curves)) if state.trajectories else ""
+    if state.spec.lattice is None:
+        physics = [
+            plasma_report.plasma_headline(state, result),
+            plasma_report.plasma_section(state, result, figures),
+            sections.evidence_section(result, figures),
+            plasma_report.trajectories_section(state, result, downloads, figures),
+        ]
+        definitions = plasma_report.plasma_definitions(state.spec)
+    else:
+        physics = [
+            sections.headline(state, result),
+            sections.transition_section(result, figures),
+            sections.compared_section(beside, figures),
+            sections.evidence_section(result, figures),
+            sections.quarks_section(state.spec.lattice, result, figures),
+            sections.history_section(figures),
+            sections.points_section(result, downloads),
+        ]
+        definitions = definitions_section(state.spec)
     parts = [
-        sections.headline(state, result),
-        sections.transition_section(result, figures),
-        sections.compared_section(beside, figures),
-        sections.evidence_section(result, figures),
-        sections.quarks_section(state.spec.lattice, result, figures),
-        sections.history_section(figures),
-        sections.points_section(result, _downloads(curves) if state.trajectories else ""),
+        *physics,
         sections.updates_section(result, figures),
         sections_of_run.decisions_section(state, result, figures),
         sections_of_run.energy_section(result),
         sections_of_run.efficiency_section(state, result, figures),
         sections_of_run.checks_section(state, result),
-        definitions_section(state.spec),
+        definitions,
         sections_of_run.provenance_section(state, result),
         sections_of_run.footer(),
     ]
     return document(f"{state.spec.name}: metalforge report", [part for part in parts if part])
 
 
-def _downloads(curves: Mapping[Dims, TransitionCurve]) -> str:
+def _curves_csv(state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]) -> str:
+    return curves_csv(curves) if state.spec.lattice is not None else plasma_report.transport_csv(result)
+
+
+def _downloads(curves: str) -> str:
     """Return the links; the curves are in the page itself, the rows lie beside it: there can be a million of them."""
-    inside = data_address(curves_csv(curves).encode(), "text/csv")
+    inside = data_address(curves.encode(), "text/csv")
     rows, drawn = link("every row of every chain", ROWS, save_as=ROWS), link("the curves", inside, save_as=CURVES)
     return paragraph(Raw(f"As CSV: {drawn.html} (in this page), {rows.html} ({ROWS}, a file beside this page)."))

@@ -60,9 +60,33 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def chain_results(state: CampaignState) -> tuple[ChainResult, ...]:
     """Return every chain, by volume as in the spec, then beta."""
-    order = {dims: i for i, dims in enumerate(state.spec.lattice.volumes)}
+    order = {dims: i for i, dims in enumerate(state.spec.theory.systems)}
     chains = sorted(state.chains.values(), key=lambda c: (order.get(c.dims, len(order)), c.dims, c.beta, c.id))
-    return tuple(_chain(chain, state.spec.lattice.flavors) for chain in chains)
+    lattice = state.spec.lattice
+    return tuple(_trajectory(chain) if lattice is None else _chain(chain, lattice.flavors) for chain in chains)
+
+
+def _trajectory(chain: ChainLog) -> ChainResult:
+    """Return where the segments of a trajectory went; what they say is found of all at a coupling together."""
+    return ChainResult(
+        id=chain.id,
+        dims=chain.dims,
+        beta=chain.beta,
+        quenched=0,
+        warmup=chain.by_phase["warmup"],
+        measured=chain.measured,
+        order=None,
+        chi=None,
+        values={},
+        quarks=None,
+        effective=float(chain.measured),
+        seconds=chain.seconds,
+        abandoned=_given_up(chain),
+    )
+
+
+def _given_up(chain: ChainLog) -> str:
+    return next((d.reason for d in chain.decisions if d.what == "abandoned"), "")
 
 
 def _chain(chain: ChainLog, flavors: int) -> ChainResult:
@@ -88,7 +112,7 @@ def _chain(chain: ChainLog, flavors: int) -> ChainResult:
         quarks=_quarks(chain, flavors) if enough and not chain.abandoned and "condensate" in chain.columns else None,
         effective=0.0 if order is None else chain.measured / (2 * order.tau_int),
         seconds=chain.seconds,
-        abandoned=next((d.reason for d in chain.decisions if d.what == "abandoned"), ""),
+        abandoned=_given_up(chain),
     )
 
 

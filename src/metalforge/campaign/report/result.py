@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.campaign.findings import finding
-from metalforge.campaign.observables import OrderName
+from metalforge.campaign.findings import finding, plan_of, plasma_finding, trajectories_of
 from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence, Finding
 from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
+from metalforge.campaign.physics.freezing import FreezingFinding
 from metalforge.campaign.physics.transition import Transition
+from metalforge.campaign.physics.transport import TransportFinding
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
@@ -48,8 +49,8 @@ class VolumeResult(ResultPart, frozen=True, kw_only=True):
 class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """All that is computed from a campaign's state; `seconds` is wall time of the compute."""
 
-    observable: OrderName
-    """The order parameter whose susceptibility is located."""
+    observable: str
+    """The order parameter whose susceptibility is located, or what is looked at of particles: a name of `ORDERS`."""
     volumes: tuple[VolumeResult, ...]
     finite_size: FiniteSize | None
     seconds: float
@@ -65,6 +66,10 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     recomputed: bool
     """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
     digest: str
+    transport: tuple[TransportFinding, ...] = ()
+    """Of a campaign that maps a plasma: what the trajectories of each box say."""
+    freezing: tuple[FreezingFinding, ...] = ()
+    """Of one that looks for its freezing."""
 
     @property
     def headline(self) -> VolumeResult:
@@ -89,6 +94,8 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     @property
     def established(self) -> bool:
         """Whether the headline may be quoted."""
+        if self.transport or self.freezing:
+            return self.headline.established
         return self.quoted is not None and all(item.holds for item in self.evidence)
 
     @property
@@ -180,14 +187,37 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     answers: dict[str, int] | None
     faults: tuple[FaultNote, ...]
     """Blocks that were thrown away, and what came of them."""
+    transport: tuple[TransportFinding, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Of a campaign that maps a plasma: points, the curve through them, the evidence, by box."""
+    freezing: tuple[FreezingFinding, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Of one that looks for its freezing; `beta_c` is ln Gamma_m then."""
     chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where more was measured than every chain has: the means of that."""
     report: str | None
 
 
 def findings_of(state: CampaignState) -> dict[Dims, Finding]:
-    """Return the peak of every volume with its evidence: the one bootstrap that a result and its figures rest on."""
-    return {dims: finding(state, dims, n_bootstrap=N_BOOTSTRAP) for dims in state.spec.lattice.volumes}
+    """Return the peak of every volume with its evidence: the one bootstrap that a result and its figures rest on.
+
+    Particles have no peak: what there is of them is `plasma_findings`, and is found quickly.
+    """
+    if state.spec.lattice is None:
+        found = plasma_findings(state)
+        return {
+            dims: Finding(transition=None, reason=one.said, evidence=one.evidence)
+            for dims, one in zip(state.spec.theory.systems, found, strict=True)
+        }
+    return {dims: finding(state, dims, n_bootstrap=N_BOOTSTRAP) for dims in state.spec.theory.systems}
+
+
+def plasma_findings(state: CampaignState) -> list[TransportFinding | FreezingFinding]:
+    """Return what the trajectories of every box say; nothing for a campaign of lattices."""
+    if state.spec.lattice is not None:
+        return []
+    return [
+        plasma_finding(state.spec, trajectories_of(state, dims), plan_of(state, dims))
+        for dims in state.spec.theory.systems
+    ]
 
 
 def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None) -> CampaignResult:
@@ -197,9 +227,15 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
     ended = state.finished is not None or state.interruption is not None
     seconds = state.seconds if ended else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
-    volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.lattice.volumes)
+    volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.theory.systems)
+    of_plasma = plasma_findings(state)
+    if of_plasma:
+        volumes = tuple(
+            msgspec.structs.replace(volume, established=one.established)
+            for volume, one in zip(volumes, of_plasma, strict=True)
+        )
     return CampaignResult(
-        observable=state.spec.lattice.order,
+        observable=_observable(state),
         volumes=volumes,
         finite_size=_finite_size(volumes),
         seconds=seconds,
@@ -215,14 +251,22 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
         drift=tuple(sorted(state.drift.values())),
         recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
         digest=state.digest(),
+        transport=tuple(one for one in of_plasma if isinstance(one, TransportFinding)),
+        freezing=tuple(one for one in of_plasma if isinstance(one, FreezingFinding)),
     )
+
+
+def _observable(state: CampaignState) -> str:
+    if state.spec.lattice is not None:
+        return state.spec.lattice.order
+    return "freezing" if state.spec.theory.target == "crossing" else "transport"
 
 
 def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
-    more = state.spec.lattice.also_measure
+    more = () if state.spec.lattice is None else state.spec.lattice.also_measure
     return CampaignSummary(
-        beta_c=_beta_c(result.quoted, result.evidence),
+        beta_c=_crossing(result) if result.freezing else _beta_c(result.quoted, result.evidence),
         established=result.established,
         evidence=result.evidence,
         volumes=msgspec.convert(result.volumes, tuple[VolumeSummary, ...], from_attributes=True),
@@ -236,6 +280,8 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         heads=result.heads,
         answers=result.answers,
         faults=faults_of(state),
+        transport=result.transport or msgspec.UNSET,
+        freezing=result.freezing or msgspec.UNSET,
         chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
         report=None if report is None else str(report),
     )
@@ -254,6 +300,12 @@ def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
 def _beta_c(found: Transition | FiniteSizeFit | None, evidence: tuple[Evidence, ...]) -> BetaC:
     value, error = (None, None) if found is None else (found.beta_c, found.error)
     return BetaC(value=value, error=error, reason=_lacking(evidence) or None)
+
+
+def _crossing(result: CampaignResult) -> BetaC:
+    """Return ln Gamma_m of the first box."""
+    found = result.freezing[0]
+    return BetaC(value=found.log_gamma, error=found.error, reason=_lacking(result.evidence) or None)
 
 
 def _lacking(evidence: tuple[Evidence, ...]) -> str:

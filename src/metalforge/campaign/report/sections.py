@@ -37,7 +37,7 @@ YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
 
 def headline(state: CampaignState, result: CampaignResult) -> str:
     """Return the top of the page: beta_c, what it means, how it stopped."""
-    lattice, first = state.spec.lattice, result.headline
+    lattice, first = state.spec.gauge, result.headline
     theory = (
         "quenched SU(3)"
         if not lattice.flavors
@@ -152,7 +152,7 @@ def evidence_section(result: CampaignResult, figures: Figures) -> str:
     )
 
 
-def quarks_section(lattice: Lattice, result: CampaignResult, figures: Figures) -> str:
+def quarks_section(lattice: Lattice | None, result: CampaignResult, figures: Figures) -> str:
     """Return what only sea quarks have, and what is known of their transition; empty without them."""
     known = known_of(lattice)
     if not known:

@@ -47,6 +47,8 @@ def spec_text(spec: CampaignSpec) -> str:
     tables = []
     for field in msgspec.structs.fields(spec):
         value = getattr(spec, field.name)
+        if value is None:
+            continue  # the physics that it is not of
         if isinstance(value, msgspec.Struct):
             tables.append((field.name, value))
         else:

@@ -16,12 +16,16 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.statistics.estimate import with_error
 
 from .html import Raw, box, items, link, paragraph
+from .plasma_report import plasma_comparison, plasma_lines
 from .result import CampaignResult, VolumeResult
 from .words import chi2_text, interval_text, item_text, lattice_name, lattice_text, say
 
 
 def verdict_lines(result: CampaignResult) -> Iterator[str]:
     """Give the lines for a terminal: the headline first, then every volume with its evidence."""
+    if result.transport or result.freezing:
+        yield from plasma_lines(result)
+        return
     if (fit := result.extrapolation) is not None:
         yield from _stated("infinite volume", fit.beta_c, fit.error, result.line_evidence)
         yield f"  {_quality(fit)}"
@@ -95,9 +99,11 @@ def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
 
     What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
     """
+    if spec.lattice is None:
+        return plasma_comparison(spec, result)
     first = result.headline.dims
     known = PUBLISHED.get(first[3])
-    if known is None or spec.lattice.has_other_theory:
+    if known is None or spec.gauge.has_other_theory:
         return ""
     there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
     if (fit := result.extrapolation) is not None:

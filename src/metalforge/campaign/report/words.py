@@ -38,19 +38,25 @@ def drawn_words(name: str, **figures: Any) -> tuple[str, str]:
 
 
 def lattice_name(dims: Dims) -> str:
-    """Return ``8^3x4`` for (8, 8, 8, 4), and all four extents where the spatial ones differ."""
+    """Return ``8^3x4`` for (8, 8, 8, 4), all four extents where the spatial ones differ, and ``500 particles``."""
+    if len(dims) == 1:
+        return f"{dims[0]} particles"
     x, y, z, t = dims
     return f"{x}^3x{t}" if x == y == z else f"{x}x{y}x{z}x{t}"
 
 
 def lattice_math(dims: Dims) -> str:
-    """Return the name of a lattice for a figure, as mathematics."""
+    """Return the name of a lattice or a box for a figure, as mathematics."""
+    if len(dims) == 1:
+        return f"$N = {dims[0]}$"
     x, y, z, t = dims
     return rf"${x}^3 \times {t}$" if x == y == z else rf"${x} \times {y} \times {z} \times {t}$"
 
 
 def lattice_text(dims: Dims) -> str:
-    """Return the name of a lattice for a page: 8\u00b3\u00d74."""
+    """Return the name of a lattice or a box for a page: 8\u00b3\u00d74."""
+    if len(dims) == 1:
+        return lattice_name(dims)
     x, y, z, t = dims
     return f"{x}\u00b3\u00d7{t}" if x == y == z else "\u00d7".join(map(str, dims))
 

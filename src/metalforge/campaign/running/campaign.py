@@ -468,7 +468,7 @@ def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane
     """Raise where no lane goes on bit for bit with a chain that is there."""
     made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
     for name in sorted(made):
-        family, sums = family_of_engine(name), state.spec.lattice.flavors > 0
+        family, sums = family_of_engine(name), state.spec.theory.sums_matter
         if not any(continues(one.engine, name, family, links_see_sums=sums) for one in lanes):
             kind, _, build = name.partition(":")
             here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))

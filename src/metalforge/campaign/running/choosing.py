@@ -38,14 +38,14 @@ def effective_samples(state: CampaignState) -> float:
 
 def measured_rows(state: CampaignState) -> int:
     """Return the updates of the first volume that were measured."""
-    dims = state.spec.lattice.volumes[0]
+    dims = state.spec.theory.systems[0]
     return sum(chain.measured for chain in state.chains.values() if chain.dims == dims and not chain.abandoned)
 
 
 def pooled_tau_of(state: CampaignState) -> float:
     """Return tau_int of the order parameter of the first volume, averaged by length of chains; 1/2 without any."""
     taus, rows = [], []
-    for point in state.points(state.spec.lattice.volumes[0]):
+    for point in state.points(state.spec.theory.systems[0]):
         if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
             taus.append(gamma_method(point.order).tau_int)
             rows.append(len(point.polyakov))
@@ -54,7 +54,7 @@ def pooled_tau_of(state: CampaignState) -> float:
 
 def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
     """Return the ordering with the most effective samples per joule or second, and write why."""
-    volumes = len(campaign.spec.lattice.volumes)
+    volumes = len(campaign.spec.theory.systems)
     candidates = [one.letter for one in ORDERINGS.values() if one.tried and volumes >= one.volumes]
     budget = campaign.spec.budget.seconds
     window = WINDOW_S if budget is None else min(WINDOW_S, SHARE * budget / (ROUNDS * len(candidates)))

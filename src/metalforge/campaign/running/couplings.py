@@ -84,7 +84,7 @@ def couplings_of(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -
 
 def _first(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Couplings:
     spec = state.spec
-    low, high = spec.lattice.beta_min, spec.lattice.beta_max
+    low, high = spec.theory.low, spec.theory.high
     look = state.last_look(dims)
     want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
     fewest = FEWEST

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from metalforge.campaign.orderings import Checks
@@ -62,6 +62,8 @@ class Tools:
     engine: Engine
     lines: Lines = NOBODY
     checks: Checks = "none"
+    scratch: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Room of the engine that looks at configurations need, by what it is for."""
 
     @property
     def wide(self) -> bool:

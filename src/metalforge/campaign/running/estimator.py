@@ -1,13 +1,11 @@
-"""beta_c while a campaign runs: estimated after visits, but seldom for more than a small part of the time."""
+"""What a campaign looks for while it runs, estimated after visits, but seldom and for a small part of the time."""
 
 import time
 from collections.abc import Callable
 from threading import Thread
 
-from metalforge.campaign.findings import plan_of
-from metalforge.campaign.physics.evidence import finding_of
+from metalforge.campaign.findings import estimator_of
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.records import Estimated
 from metalforge.core.closing import Closing
 
 from .book import Book
@@ -22,7 +20,7 @@ REPLICAS = 60
 
 
 class Estimator(Closing):
-    """Writes an estimate for every volume with new measurements; then calls `after`, where it is given."""
+    """Writes an estimate for every system with new measurements; then calls `after`, where it is given."""
 
     def __init__(
         self,
@@ -68,34 +66,15 @@ class Estimator(Closing):
 
     def _estimate(self) -> None:
         began = self._clock()
-        for dims in self._spec.lattice.volumes:
+        deterministic = self._spec.running.deterministic
+        for dims in self._spec.theory.systems:
             with self._book.reading() as state:
-                points = state.points(dims, complete=self._spec.running.deterministic)
-                plan = plan_of(state, dims)
+                estimate = estimator_of(state, dims, complete=deterministic, n_bootstrap=REPLICAS)
                 used = sum(c.complete for c in state.chains.values())
                 known = state.last_look(dims)
-                trajectories = used if self._spec.running.deterministic else state.trajectories
-            if not points or (known is not None and known.trajectories == trajectories):
-                continue
-            found = finding_of(points, plan, seed=self._spec.seed, n_bootstrap=REPLICAS)
-            peak = found.transition
-            self._book.write(
-                Estimated(
-                    dims=dims,
-                    trajectories=trajectories,
-                    beta_c=None if peak is None else peak.beta_c,
-                    error=None if peak is None else peak.error,
-                    height=None if peak is None else peak.height,
-                    reason=found.reason,
-                    effective=0.0 if peak is None else peak.n_effective,
-                    width=0.0 if peak is None else peak.width,
-                    established=found.established,
-                    evidence=found.evidence,
-                    wants=found.wants,
-                    overlap=found.overlap,
-                    crossings=found.crossings,
-                )
-            )
+                trajectories = used if deterministic else state.trajectories
+            if estimate is not None and (known is None or known.trajectories != trajectories):
+                self._book.write(estimate(trajectories))
         if self._after is not None:
             self._after()
         self._ended = self._clock()

@@ -83,7 +83,7 @@ class PeakPriors:
             if not begun:
                 yield _Said(*spec.steering.prior, USER, "said by the user")
             return
-        curve = None if spec.lattice.has_other_theory else transition_on(dims)
+        curve = None if spec.gauge.has_other_theory else transition_on(dims)
         yield from self._scouts(state, dims, curve)
         if curve is None:
             return
@@ -94,7 +94,7 @@ class PeakPriors:
 
     def _within(self, curve: ExpectedTransition) -> bool:
         """Return whether a peak where the curve has it would be in the range."""
-        low, high = self._spec.lattice.beta_min, self._spec.lattice.beta_max
+        low, high = self._spec.theory.low, self._spec.theory.high
         return PeakPrior((curve.mean - low) / (high - low), curve.error / (high - low)).is_followed
 
     def _scouts(self, state: CampaignState, dims: Dims, curve: ExpectedTransition | None) -> Iterator[_Said]:
@@ -140,7 +140,7 @@ def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransiti
 
 def scouts_of(spec: CampaignSpec, dims: Dims) -> list[Dims]:
     """Return the smaller volumes of a campaign with the same N_t, the largest first."""
-    smaller = [other for other in spec.lattice.volumes if other[3] == dims[3] and prod(other) < prod(dims)]
+    smaller = [other for other in spec.theory.systems if other[3] == dims[3] and prod(other) < prod(dims)]
     return sorted(smaller, key=prod, reverse=True)
 
 

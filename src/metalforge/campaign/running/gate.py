@@ -5,9 +5,10 @@ Rules that cost next to nothing look at what a block adds, before any of it leav
 - *finite*: a row was not a number, or an update failed;
 - *witness*: now and then the first update of a block is made twice, the second time by a chain that is made anew from
   what the journal says of it; the rows must agree;
-- *unitarity*: the links at the block's end are elements of SU(3), up to rounding;
 - *repeated*: no row is one that was there before;
-- *band*: the plaquette stays where the chain's own measured rows have been.
+- what each physics keeps (`PointChain.unsound`). Of links, *unitarity*: at the block's end they are elements of SU(3),
+  up to rounding; *band*: the plaquette stays where the chain's own measured rows have been. Of particles, *drift* and
+  *energy*: at constant energy it moves and fluctuates no more than a good time step lets it; *momentum*: it is zero.
 
 Where the anomaly head is trusted its probability counts beside them. A block that is flagged is evaluated again in
 higher precision and thrown away; the chain is taken up from its file and computes the stretch since then once more.
@@ -19,25 +20,14 @@ proven by the way, and a chain whose written rows do not come out again is given
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from metalforge.campaign.physics.precision import evaluate_again
 from metalforge.campaign.store.records import BY_HEAD, THROWN_AWAY, Decided
-from metalforge.lattice.field import GaugeField
 
 from .ladder import PointLadder
+from .lattice_point import BAND
 from .point import PointChain
 from .watch import ANOMALY
 
-BAND, OF_HEAD = "rule:band", f"{BY_HEAD}{ANOMALY}"
-OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
-"""How far rounding takes links off the group between two projections."""
-PAIRS = 32
-"""Times as far where doubles of a trajectory are pairs of floats."""
-FULL_DOUBLES = ("fma", "plain")
-"""Families of engines whose doubles are doubles."""
-HMC_STEPS = 10
-"""Steps of a trajectory that take them as far as this again."""
+OF_HEAD = f"{BY_HEAD}{ANOMALY}"
 AGAIN = 3
 """Times that a block may be flagged at yet another update before its chain is given up."""
 WIDE_LOOK = 16
@@ -100,7 +90,7 @@ class _Rows(NamedTuple):
 
     @property
     def end(self) -> int:
-        return self.first + len(self.columns["plaquette"])
+        return self.first + len(next(iter(self.columns.values())))
 
 
 class BlockVerdict(NamedTuple):
@@ -117,7 +107,6 @@ class Gate:
 
     def __init__(self, *, wide: bool = False, alarm: Alarm = lambda: None) -> None:
         self._wide, self._alarm = wide, alarm
-        self._scratch: dict[tuple[object, ...], GaugeField] = {}
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
         self.heard: set[str] = set()
@@ -183,7 +172,7 @@ class Gate:
         for place, point in enumerate(held.points):
             if point.rows > point.emitted and (found := self._look(point, place)) is not None:
                 head = point.anomaly() if found.head is None else found.head
-                return found._replace(reason=f"{found.reason}; {evaluated(point)}", head=head)
+                return found._replace(reason=f"{found.reason}; {point.evaluated()}", head=head)
         return None
 
     def _look(self, point: PointChain, place: int) -> Flag | None:
@@ -197,15 +186,10 @@ class Gate:
             return flag("rule:witness", update, f"an update that was made twice differs in `{differs}`")
         if (repeated := point.repeats(columns)) is not None:
             return flag("rule:repeated", point.emitted + repeated, "a row is one that was there before")
-        if not self._wide or (self._blocks + place) % WIDE_LOOK == 0:
-            off, most = self._off_group(point), off_group_limit(point.field, point.n_steps)
-            if not off <= most:
-                return flag("rule:unitarity", point.rows, f"links are off SU(3) by {off:.2g}, above {most:.2g}", off)
+        looks = not self._wide or (self._blocks + place) % WIDE_LOOK == 0
+        for found in point.unsound(columns, looks=looks):
+            return flag(found.by, found.update, found.reason, found.figure)
         measured = point.fresh_measured
-        found = point.band.look(columns, measured)
-        if found is not None:
-            reason = f"the plaquette is {found.z:.1f} times its spread from where the chain has been"
-            return flag(BAND, point.rows - measured + found.row, reason, found.z)
         alarm = self._alarm() if measured else None
         head = None if alarm is None else point.anomaly()
         if head is not None:
@@ -214,29 +198,6 @@ class Gate:
             reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
             return flag(OF_HEAD, point.rows - 1, reason, 0.0, head)
         return None
-
-    def _off_group(self, point: PointChain) -> float:
-        field = point.field
-        key = field.engine.name, field.dims, field.precision
-        if key not in self._scratch:
-            self._scratch[key] = field.copy()
-        return field.off_group(self._scratch[key])
-
-
-def off_group_limit(field: GaugeField, n_steps: int | None) -> float:
-    """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
-    pairs = PAIRS if field.precision == "f64" and field.engine.family not in FULL_DOUBLES else 1
-    return OFF_GROUP[field.precision] * pairs * (1 + (n_steps or 0) / HMC_STEPS)
-
-
-def evaluated(point: PointChain) -> str:
-    """Return what the links of a flagged block are in higher precision, in words."""
-    links = point.field.to_links()
-    if not np.isfinite(links).all():
-        return "its links are not finite"
-    again = evaluate_again(links, point.field.precision)
-    row = point.run.log.columns["plaquette"][-1]
-    return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
 
 
 def _rows_of(held: PointLadder) -> tuple[_Rows, ...]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import Start
+from metalforge.campaign.theories import Start
+from metalforge.campaign.theories.lattice import extents, start_of_links
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
@@ -74,6 +75,8 @@ class Heads:
 
 def load_heads(spec: CampaignSpec) -> Heads:
     """Return the shipped heads as they stand to a campaign."""
+    if spec.lattice is None:
+        return _not_for_particles()
     lattice = spec.lattice
     unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
     if lattice.algorithm != "hmc":
@@ -105,17 +108,32 @@ def load_heads(spec: CampaignSpec) -> Heads:
     )
 
 
+def _not_for_particles() -> Heads:
+    """Return the shipped heads where rows are those of a plasma, which none of them was trained on."""
+    measured, weights = default_scores(), default_weights()
+    study, domain = measured.thermalisation_stop, "trained on chains of links, and these are particles"
+    return Heads(
+        weights=weights,
+        scores=measured.heads,
+        skill={},
+        trusted={},
+        stop=EarlyStop(study.sure, study.in_a_row, study.factor),
+        unused=dict.fromkeys(weights.heads.names, domain),  # type: ignore[union-attr]
+        domain=domain,
+    )
+
+
 def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None, set[str] | None]:
     """Return why no head is acted on, if so, and the heads that were tested on chains of this kind; None is all."""
     if not kinds:
         return "what they were tested on is not known", None
     heads: set[str] | None = None
-    for dims in spec.lattice.volumes:
-        context = context_of(spec, spec.lattice.beta_min, dims)
-        alike = [kind for kind in kinds if kind.lacks(context, spec.lattice.integrator) is None]
+    for dims in spec.theory.systems:
+        context = context_of(spec, spec.theory.low, dims)
+        alike = [kind for kind in kinds if kind.lacks(context, spec.gauge.integrator) is None]
         if not alike:
             same = [k for k in kinds if (k.algorithm, k.flavors) == (context.algorithm, context.flavors)]
-            return f"tested on {(same or kinds)[0].lacks(context, spec.lattice.integrator)}", None
+            return f"tested on {(same or kinds)[0].lacks(context, spec.gauge.integrator)}", None
         if all(kind.heads for kind in alike):
             here = {name for kind in alike for name in kind.heads}
             heads = here if heads is None else heads & here
@@ -124,14 +142,14 @@ def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None
 
 def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "hot") -> ChainContext:
     """Return what the features see of a chain."""
-    lattice = spec.lattice
+    lattice = spec.gauge
     return ChainContext(
         beta=beta,
-        dims=dims,
+        dims=extents(dims),
         mass=lattice.mass,
         flavors=lattice.flavors,
         algorithm=lattice.algorithm,
-        start=start,
+        start=start_of_links(start),
         tau=lattice.tau,
         action=lattice.action,
     )
@@ -153,4 +171,6 @@ def _route(spec: CampaignSpec) -> str:
 
 def screens(spec: CampaignSpec) -> bool:
     """Return whether a campaign may have a screen: one that tries all orderings has."""
-    return spec.ordering == AUTO or arrange(spec.ordering, spec.lattice.volumes, {"": 0}).screens
+    if spec.lattice is None:
+        return False
+    return spec.ordering == AUTO or arrange(spec.ordering, spec.theory.systems, {"": 0}).screens

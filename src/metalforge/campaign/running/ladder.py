@@ -10,11 +10,12 @@ from zipfile import BadZipFile, ZipFile
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, replacing
+from metalforge.core.rows import Segment
 from metalforge.lattice.batch import Columns
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.exchange import ReplicaLadder
-from metalforge.lattice.run import Segment
 
+from .lattice_point import LatticePoint
 from .point import PointChain
 
 
@@ -34,7 +35,7 @@ class PointLadder:
     @property
     def in_step(self) -> bool:
         """Whether all are at the same update, and every replica holds one coupling."""
-        replicas = {point.run.chain.spec.stream for point in self.points}
+        replicas = {point.replica for point in self.points}
         alike = all(a.rows == b.rows and a.measured == b.measured for a, b in pairwise(self.points))
         return alike and len(replicas) == len(self.points)
 
@@ -48,7 +49,7 @@ class PointLadder:
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
             for point in points:
                 point.begin_again()
-        self._exchange = ReplicaLadder([point.run for point in points]) if len(points) > 1 else None
+        self._exchange = ReplicaLadder([point.run for point in self._chains]) if len(points) > 1 else None
         self._until = until
         self._end = max(max(point.rows, point.emitted) for point in points) + updates
         for point in points:
@@ -62,12 +63,17 @@ class PointLadder:
     @property
     def in_batches(self) -> bool:
         """Whether a batch may move it."""
-        return all(point.run.in_batches for point in self.points)
+        return all(point.in_batches for point in self.points)
 
     @property
     def chains(self) -> list[Chain]:
         """The replicas, in order of the couplings they hold."""
-        return [point.run.chain for point in self.points]
+        return [point.run.chain for point in self._chains]
+
+    @property
+    def _chains(self) -> list[LatticePoint]:
+        """The points, which are chains of links wherever they exchange couplings or move in batches."""
+        return [point for point in self.points if isinstance(point, LatticePoint)]
 
     def energies(self) -> list[float]:
         """Return E of every replica, what is not a number where none is known; nothing for a chain alone."""
@@ -78,9 +84,9 @@ class PointLadder:
     def absorb(self, columns: Sequence[Columns], replicas: Sequence[Chain]) -> None:
         """Take sweeps that a batch made of its replicas."""
         if self._exchange is None:
-            self.points[0].absorb(columns[0])
+            self._chains[0].absorb(columns[0])
             return
-        for point, (own, holders) in zip(self.points, self._exchange.sort(columns, replicas), strict=True):
+        for point, (own, holders) in zip(self._chains, self._exchange.sort(columns, replicas), strict=True):
             point.absorb(own, holders)
 
     def update(self) -> None:

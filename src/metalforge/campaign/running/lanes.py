@@ -77,6 +77,8 @@ def why_no_cards(spec: CampaignSpec) -> str:
     """Return why a campaign that is not told where to run leaves cards alone; nothing where it takes them."""
     if spec.running.deterministic:
         return "a deterministic campaign gives the same rows on every machine"
+    if spec.lattice is None:
+        return "trajectories of particles go on on the kind of engine that they began on"
     if spec.lattice.flavors:
         return "chains with sea quarks stay on one kind of engine"
     return ""
@@ -98,15 +100,16 @@ def engine_here(name: str) -> Engine:
 
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
-    lattice = spec.lattice
+    theory, lattice = spec.theory, spec.lattice
     # A batch makes sweeps and measures what every chain has; other chains run one at a time wherever they are.
-    batches = lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
-    made = arrange(ordering, lattice.volumes, {lane.name: lane.sites if batches else 0 for lane in lanes})
+    batches = lattice is not None and lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
+    made = arrange(ordering, theory.systems, {lane.name: lane.sites if batches else 0 for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
-    bits = {lane.name: lane.engine.name if spec.lattice.flavors else lane.engine.family for lane in lanes}
+    bits = {lane.name: lane.engine.name if theory.sums_matter else lane.engine.family for lane in lanes}
     first = bits[lanes[0].name]
     return replace(
         made,
+        screens=made.screens and lattice is not None,
         lanes=tuple(
             who._replace(volumes=own.get(who.substrate, who.volumes), bits=bits.get(who.substrate, first))
             for who in made.lanes
@@ -116,12 +119,11 @@ def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> A
 
 def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
     """Return if all producers can hold a chain at a time, in memory; otherwise raise and say what they would take."""
-    lattice, threads = spec.lattice, spec.running.threads
+    theory, threads = spec.theory, spec.running.threads
     if threads > MAX_THREADS:
         raise SpecError(f"`running.threads` must be at most {MAX_THREADS}. Got {threads}")
-    largest = max(lattice.volumes, key=prod)
-    # Four links of 18 reals a site; a trajectory has momenta and the links before it besides.
-    chain = prod(largest) * 72 * (8 if lattice.precision == "f64" else 4) * (3 if lattice.algorithm == "hmc" else 1)
+    largest = max(theory.systems, key=prod)
+    chain = theory.bytes_of(largest)
     here = [lane for lane in lanes if not lane.sites]
     what = f"{len(here)} producer{'s' * (len(here) != 1)} with a chain on {lattice_name(largest)} each"
     check_memory(what, len(here) * (chain + OWN_BYTES[spec.running.isolation]))
@@ -146,13 +148,13 @@ def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -
 
 def _few(lanes: list[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
     """Return the lanes of a substrate that was asked for, with no more chains at a time than the spec wants."""
-    most = spec.running.producers * min(map(prod, spec.lattice.volumes))
+    most = spec.running.producers * min(map(prod, spec.theory.systems))
     return [replace(lane, most=most) for lane in lanes]
 
 
 def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
     """Return the cores that run chains beside a card, and what they run."""
-    small = tuple(dims for dims in spec.lattice.volumes if prod(dims) <= SITES_BESIDE)
+    small = tuple(dims for dims in spec.theory.systems if prod(dims) <= SITES_BESIDE)
     few = cores[: spec.running.producers or BESIDE_A_CARD] if small else []
     return [replace(lane, volumes=small) for lane in few]
 

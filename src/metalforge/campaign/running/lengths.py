@@ -20,6 +20,7 @@ import msgspec
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import BY_HEAD, Assigned, Decided
+from metalforge.campaign.theories.lattice import extents, start_of_links
 from metalforge.conductor.features import SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import shipped_scores, shipped_weights
@@ -71,7 +72,9 @@ class Lengths:
         nearest = min(alike, key=lambda c: (abs(c.beta - beta), c.id), default=None)
         if not usual or nearest is None:
             return usual
-        context = ChainContext(beta=nearest.beta, dims=dims, start=nearest.start, action=self._spec.lattice.action)
+        context = ChainContext(
+            beta=nearest.beta, dims=extents(dims), start=start_of_links(nearest.start), action=self._spec.gauge.action
+        )
         scores = shipped_scores(LAYOUT)
         if not any(kind.lacks(context) is None and QUENCH in kind.heads for kind in scores.tested_on):
             return usual

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
-from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import THROWN_AWAY, Decided, Promise, Record
+from metalforge.campaign.theories import Start as StartOfChain
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
-from metalforge.lattice.run import Segment, segments_of
+from metalforge.core.rows import Segment, segments_of
 
 PRODUCE = "produce-"
 """How the names of stages that produce begin."""

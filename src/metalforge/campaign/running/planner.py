@@ -14,8 +14,8 @@ from math import ceil
 
 import msgspec
 
+from metalforge.campaign.findings import observer_of
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
@@ -210,7 +210,8 @@ class Planner:
 
         Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
         """
-        if self.spec.lattice.algorithm != "hmc" or not self.spec.running.rewire:
+        lattice = self.spec.lattice
+        if lattice is None or lattice.algorithm != "hmc" or not self.spec.running.rewire:
             return []
         together = self.state.together(block.chain)
         found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
@@ -515,9 +516,8 @@ class Planner:
         if not chain.complete or chain.abandoned or chain.dims not in self._plan.steerers:
             return
         with self._book.reading():
-            series = chain.series(complete=True)
-        seen = observe(series, id=chain.id, cost=float(chain.complete))
-        if seen is not None:
+            observed = observer_of(self.spec, chain)
+        if (seen := observed()) is not None:
             self._plan.steerers[chain.dims].tell([seen])
 
     def _note(self, nothing: Nothing) -> None:

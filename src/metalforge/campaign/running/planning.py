@@ -33,7 +33,7 @@ def planner_of(
     """Return the planner of a campaign; without `heads` nobody reads them, `steer` makes the steerer of a volume."""
     plan = VisitPlan(
         spec=spec,
-        steerers={dims: steer(spec, dims) for dims in spec.lattice.volumes},
+        steerers={dims: steer(spec, dims) for dims in spec.theory.systems},
         sleep=make_sleep(book, spec) if sleeps else None,
         bits={who.substrate: who.bits for who in lanes},
         lengths=None if heads is None else Lengths(spec, heads),

@@ -10,7 +10,7 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .equipment import Tools
 from .ladder import PointLadder, unpacked
 from .orders import Brief
-from .point import PointChain
+from .points import point_of
 
 SHARE = 0.05
 """Part of the run time of chains that move together which their checkpoints may cost."""
@@ -45,11 +45,11 @@ class ChainPool:
         path = Path()
         try:
             with files.reading(brief.id) as path, unpacked(path, [one.id for one in briefs]) as parts:
-                points = [PointChain(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
+                points = [point_of(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
                 found = PointLadder(points)
             if not found.in_step:
                 # One of them had to begin again: so do all.
-                found = PointLadder([PointChain(one, self._tools) for one in briefs])
+                found = PointLadder([point_of(one, self._tools) for one in briefs])
         except CheckpointStoreError:
             raise
         except MetalforgeError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign.store.records import Decided, Promise
-from metalforge.lattice.run import Segment
+from metalforge.core.rows import Segment
 from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
@@ -163,7 +163,7 @@ class Producer(Stage[Volley, Block]):
                 segments=segments[rung],
                 measured=point.measured,
                 done=done,
-                links=point.links_digest() if done else "",
+                links=point.digest() if done else "",
                 seconds=seconds,
                 began=self._began,
                 chi=chis[rung],

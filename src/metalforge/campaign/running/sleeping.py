@@ -33,7 +33,7 @@ def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | N
     told = sorted((o for o in seen if o is not None and o.value > 0), key=lambda o: (o.beta, o.id))
     if len(told) < FEWEST:
         return None
-    low, high = spec.lattice.beta_min, spec.lattice.beta_max
+    low, high = spec.theory.low, spec.theory.high
     x = (np.array([o.beta for o in told]) - low) / (high - low)
     with one_thread():
         curves = Curves(

@@ -7,8 +7,8 @@ beside it.
 from collections.abc import Callable, Sequence
 
 from metalforge.core.errors import PlacementError
+from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.batch import ChainBatch, kind_of
-from metalforge.lattice.run import ChainFaultError
 
 from .ladder import PointLadder
 

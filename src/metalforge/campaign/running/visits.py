@@ -15,9 +15,10 @@ from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.evidence import EXCHANGE, Want
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog, Start, chain_name, start_of
+from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
+from metalforge.campaign.theories import Start
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
@@ -88,7 +89,7 @@ def _serves(beta: float, start: str, want: Want) -> bool:
 def _start(visit: Assigned, state: CampaignState) -> Start:
     """Return the start of a visit's chain, which may not be in the journal yet."""
     chain = state.chains.get(visit.chain)
-    return visit.start or start_of(visit.stream) if chain is None else chain.start
+    return visit.start or state.spec.theory.start_of(visit.stream) if chain is None else chain.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,7 +189,7 @@ class VisitPlan:
         missing = [beta for beta in self.spec.steering.points if beta not in there]
         if not missing:
             return None
-        return Wish(missing[0], "asked for by the user", "user", start="cold" if len(there) % 2 else "hot")
+        return Wish(missing[0], "asked for by the user", "user", start=self.spec.theory.start_of(len(there)))
 
     def _wish(
         self,
@@ -266,7 +267,7 @@ class VisitPlan:
         return Wish(plan.betas[0], plan.reason, "exchange", betas=plan.betas)
 
     def _inside(self, beta: float) -> bool:
-        return self.spec.lattice.beta_min <= beta <= self.spec.lattice.beta_max
+        return self.spec.theory.low <= beta <= self.spec.theory.high
 
     def _follow(
         self, scout: Dims, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
@@ -295,7 +296,7 @@ class VisitPlan:
         return nearest if full or self._near(beta, [nearest.beta]) else None
 
     def _near(self, beta: float, others: Sequence[float]) -> bool:
-        width = self.spec.lattice.beta_max - self.spec.lattice.beta_min
+        width = self.spec.theory.high - self.spec.theory.low
         return any(abs(beta - other) <= SNAP * width for other in others)
 
     def _need(self, dims: Dims, state: CampaignState, visited: Counter[Dims]) -> tuple[bool, bool, float, int]:
@@ -337,10 +338,12 @@ class VisitPlan:
     def _quenched_length(self, state: CampaignState, dims: Dims, wish: Wish, stream: int, visit: int) -> int:
         """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
         longest = self.spec.warmup.quenched
-        if not longest or not self.spec.lattice.flavors:
+        if not longest or self.spec.lattice is None or not self.spec.lattice.flavors:
             return 0
         latest = state.latest(dims)
         usual = min(longest, quenched_length(wish.beta, dims[0], None if latest is None else latest.beta_c))
         if self.lengths is None or wish.betas:
             return usual
-        return self.lengths.quench(state, dims, wish.beta, wish.start or start_of(stream), usual, visit)
+        return self.lengths.quench(
+            state, dims, wish.beta, wish.start or self.spec.theory.start_of(stream), usual, visit
+        )

@@ -15,7 +15,7 @@ from metalforge.conductor.heuristics import cg_iterations, rejection_probability
 from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
-from metalforge.lattice.run import Segment
+from metalforge.core.rows import Segment
 
 FED = (*SEEN, *OF_TRAJECTORIES)
 """Columns that frames are made of."""

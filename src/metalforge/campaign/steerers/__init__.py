@@ -9,6 +9,8 @@ from typing import Any
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Steerer, SteererState
 
+from .bisection import Bisection
+from .curve import CurveSteerer
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import GeneratorSteerer
 from .posterior import PosteriorPeak
@@ -16,6 +18,8 @@ from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
 from .uniform import Gaps, Uniform, even_points
 
 __all__ = [
+    "Bisection",
+    "CurveSteerer",
     "Gaps",
     "GaussianProcess",
     "GeneratorSteerer",
@@ -53,7 +57,9 @@ def restore(state: SteererState) -> Steerer:
 
 
 def _even(volume: VolumeScan) -> int:
-    """Return the points of an even scan whose runs can be joined."""
+    """Return the points of an even scan whose runs can be joined, where they are lattices'."""
+    if len(volume.dims) != 4:
+        return volume.initial
     return max(volume.initial, even_points(volume.beta_min, volume.beta_max, reweighting_reach(volume.dims)))
 
 
@@ -69,11 +75,20 @@ def _process(volume: VolumeScan) -> Steerer:
 
 
 # The process, whose prior may come from the conductor's head (`running.expecting`).
-register_steerer(None, name="conductor", make=_process, adaptive=True, expects=True)
-register_steerer(GaussianProcess, make=_process, adaptive=True)
+register_steerer(None, name="conductor", make=_process, adaptive=True, expects=True, of=("peak",))
+register_steerer(GaussianProcess, make=_process, adaptive=True, of=("peak",))
 register_steerer(
     Uniform,
     make=lambda volume: Uniform(volume.beta_min, volume.beta_max, points=_even(volume)),
     first_points=_even,
 )
 register_steerer(Gaps)
+register_steerer(
+    CurveSteerer,
+    make=lambda volume: CurveSteerer(
+        volume.beta_min, volume.beta_max, initial=volume.initial, fresh_cost=volume.fresh_cost
+    ),
+    adaptive=True,
+    of=("curve",),
+)
+register_steerer(Bisection, first_points=lambda volume: 2, adaptive=True, of=("crossing",))

@@ -17,6 +17,10 @@ from metalforge.core.steering import Steerer
 GROUP = "metalforge.steerers"
 
 
+ANY = ("peak", "curve", "crossing")
+"""What a campaign may look for along its coordinate."""
+
+
 class VolumeScan(NamedTuple):
     """What a campaign knows of a volume when it makes the steerer of its visits."""
 
@@ -41,6 +45,8 @@ class SteererKind(NamedTuple):
     must not be steered."""
     expects: bool
     """Whether it takes what is known of a peak beforehand, by `expect(prior)`."""
+    of: tuple[str, ...] = ANY
+    """Targets that it is for."""
 
 
 _KINDS: dict[str, SteererKind] = {}
@@ -54,10 +60,11 @@ def register_steerer(
     first_points: Callable[[VolumeScan], int] = lambda volume: volume.initial,
     adaptive: bool = False,
     expects: bool = False,
+    of: tuple[str, ...] = ANY,
 ) -> None:
     """Add a steerer by its class, whose `name` a spec then may have; `kind` None wants a name and a `make`."""
     made = make or (lambda volume: kind(volume.beta_min, volume.beta_max))
-    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"))
+    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"), of)
 
 
 def steerer_names() -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import msgspec
 
 from metalforge.campaign.physics.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.theories import Start
 from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
 
@@ -112,8 +113,8 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     score: float = 0.0
     quenched: int = 0
     """Updates without sea quarks that a new chain begins with."""
-    start: Literal["hot", "cold", ""] = ""
-    """Of a new chain; empty: by its stream, hot and cold in turn."""
+    start: Start | Literal[""] = ""
+    """Of a new chain; empty: as its physics has it, which for links is hot and cold in turn, by its stream."""
     betas: tuple[float, ...] = ()
     """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
     n_steps: int = 0
@@ -177,7 +178,7 @@ def head_of(decision: Assigned | Decided) -> str:
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
-    """What updates `first`, `first` + 1, ... of a chain gave, by column (names: `lattice.registered`)."""
+    """What updates `first`, `first` + 1, ... gave, by column (names: `lattice.registered`, `plasma.trajectory`)."""
 
     chain: str
     phase: Phase

@@ -8,7 +8,7 @@ export function chainChoices(state, chosen) {
   if (choices.dataset.of !== wanted) {
     choices.dataset.of = wanted;
     const sorted = [...state.view.chains].sort((a, b) => a.beta - b.beta || (a.id < b.id ? -1 : 1));
-    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  \u03b2 = ${c.beta.toFixed(4)}  ${c.phase}`)));
+    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  ${state.view.coordinate === "beta" ? "\u03b2" : state.view.coordinate} = ${c.beta.toFixed(4)}  ${c.phase}`)));
   }
   const there = state.view.chains.some((c) => c.id === chosen);
   // Of a page that names none: the chain nearest to the peak, where most happens.
@@ -23,8 +23,8 @@ export function chain(sent, peaks = []) {
   const peak = peaks.find((p) => p.chains.some((c) => c.chain === sent.chain)), own = peak?.chains.find((c) => c.chain === sent.chain);
   at("chain-about").textContent = `${sent.lattice}, ${sent.updates} updates, ${sent.warmup} of them warm-up`
     + (own ? `; ${own.crossings} crossings between the phases` : "");
-  history("loop-plot", "loop", sent, sent.loop, "|L|", 1, sent.order === "|L|" ? peak : null, own);
-  history("plaquette-plot", "plaquette", sent, sent.plaquette, "plaquette", 0);
+  history("loop-plot", "loop", sent, sent.loop, sent.labels[1], 1, sent.order === "|L|" ? peak : null, own);
+  history("plaquette-plot", "plaquette", sent, sent.plaquette, sent.labels[0], 0);
   histogram(sent);
   plane(sent);
   memory(sent);

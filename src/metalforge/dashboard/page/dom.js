@@ -19,6 +19,6 @@ export function renew(parent, children) {
 
 export const number = (value, digits = 5) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(digits))));
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(100 * share)} %`);
-export const lattice = ([x, y, z, t]) => (x === y && y === z ? `${x}\u00b3\u00d7${t}` : `${x}\u00d7${y}\u00d7${z}\u00d7${t}`);
+export const lattice = ([x, y, z, t]) => (t === undefined ? `${x} particles` : x === y && y === z ? `${x}\u00b3\u00d7${t}` : `${x}\u00d7${y}\u00d7${z}\u00d7${t}`);
 const WORDS = {abs_loop: "|L|", re_loop: "Re L"};
 export const orderOf = (name) => WORDS[name] ?? name;

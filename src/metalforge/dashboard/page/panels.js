@@ -23,7 +23,7 @@ export function campaigns(rows, chosen, choose, compared, comparing) {
 export function headline(state) {
   const {view} = state;
   at("headline").replaceChildren(...state.volumes.flatMap((volume) => [
-    make("p", {}, `${volume.lattice}: `, make("span", {className: "big"}, volume.beta_c === "-" ? "\u03b2c not located" : `\u03b2c = ${volume.beta_c}`),
+    make("p", {}, `${volume.lattice}: `, make("span", {className: "big"}, view.target !== "peak" ? (volume.beta_c === "-" ? "" : volume.beta_c) : volume.beta_c === "-" ? "\u03b2c not located" : `\u03b2c = ${volume.beta_c}`),
       make("span", {className: "soft"}, volume.beta_c === "-" ? ` ${volume.reason}` : volume.established ? " established" : " not established")),
     make("ul", {className: "evidence"}, ...volume.evidence.map((item) => make("li", {className: item.holds ? "" : "lacks"},
       `${item.holds ? "\u2713" : "\u2717"} ${item.name}: ${item.found}`, make("span", {className: "soft"}, item.needed ? ` (${item.needed})` : "")))),

@@ -6,6 +6,8 @@ import {band, horizontal, mark, path, plot, svg, vertical, withError} from "./pl
 const DASHES = ["", "dashed", "dotdash", "long"];
 // Columns of a curve: segment, beta, order, its error, chi, its error, B4, its error.
 const QUANTITIES = [["order", 2, 3, (order) => `\u27e8${order}\u27e9`], ["chi", 4, 5, () => "\u03c7"]];
+// Of particles, what stands in the place of the order parameter, of chi and of the coordinate.
+const PARTICLES = {transport: ["D*", "\u03b7*"], freezing: ["order of the crystal, at last", ""]};
 
 // series: [{name, volume}]; each has a colour, a shape and a dash of its own.
 export function curves(places, {series, published, observable, prefix, beside}) {
@@ -13,10 +15,11 @@ export function curves(places, {series, published, observable, prefix, beside}) 
   const betas = volumes.flatMap((v) => [...v.points.map((p) => p.beta), ...(v.curve ? v.curve[1] : [])]);
   if (!betas.length) return places.forEach((id, i) => nothing(at(id), i ? "" : "nothing has been measured yet"));
   const margin = 0.03 * (Math.max(...betas) - Math.min(...betas) || 0.1);
-  const x = {low: Math.min(...betas) - margin, high: Math.max(...betas) + margin, label: "\u03b2 = 6/g\u00b2"};
+  const x = {low: Math.min(...betas) - margin, high: Math.max(...betas) + margin, label: PARTICLES[observable] ? "ln \u0393, as measured" : "\u03b2 = 6/g\u00b2"};
   QUANTITIES.forEach(([pick, value, error, words], which) => {
-    const label = words(orderOf(observable)), tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
-    const title = `${label} against \u03b2, lattice units${beside ? ", several campaigns" : ""}`;
+    if (PARTICLES[observable]?.[which] === "") return nothing(at(places[which]));
+    const label = PARTICLES[observable]?.[which] ?? words(orderOf(observable)), tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
+    const title = `${label} against ${PARTICLES[observable] ? "ln \u0393" : "\u03b2, lattice units"}${beside ? ", several campaigns" : ""}`;
     const numbers = () => series.flatMap(({name, volume: v}) => [
       ...v.points.filter((p) => p[pick]).map((p) => [name, lattice(v.dims), "chain", p.chain, p.beta, p[pick].mean, p[pick].error]),
       ...(v.beta_c === null ? [] : [[name, lattice(v.dims), v.established ? "beta_c" : "beta_c, not established", "", v.beta_c, "", v.error]]),

@@ -1,0 +1,120 @@
+"""The place at which more work lowers the error of a whole curve most, by a Gaussian process through the points."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.campaign.physics.smooth import SmoothCurve
+from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct
+from metalforge.core.threads import one_thread
+
+Reals = NDArray[np.float64]
+GRID = 61
+SHOWN = 31
+
+
+class CurveSteerer(HistorySteerer):
+    r"""Places each visit where the variance of the curve, integrated over its range, is expected to fall most.
+
+    The curve is a smooth one (`physics.smooth`) through all observations, and through their `more`, each by itself. One
+    more visit at c leaves
+
+        Var'[f(x)] = Var[f(x)] - Cov[f(x), f(c)]^2 / (Var[f(c)] + s^2(c)),
+
+    s^2(c) the noise of a visit of typical cost there: error^2 cost of the observations, which is what one unit of cost
+    buys, interpolated in c. So places where noise falls slowly for its cost get more of it, where that helps the rest.
+
+        score(c) = sum over quantities of mean over x of (Var - Var') / cost(c)
+
+    `fresh_cost` is what a visit to a new place costs over one to a place that is there: its warm-up. The first
+    `initial` points are spread evenly, ends included. Pending visits are taken as made.
+    """
+
+    name = "curve"
+    settings = ("initial", "fresh_cost")
+
+    def __init__(self, beta_min: float, beta_max: float, *, initial: int = 4, fresh_cost: float = 1.0) -> None:
+        super().__init__(beta_min, beta_max)
+        self.initial, self.fresh_cost = initial, fresh_cost
+
+    def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
+        """Return n points, each chosen as if the pending ones and those before it had been measured."""
+        waiting = self.history.asked(n, pending)
+        chosen: list[Suggestion] = []
+        first = np.linspace(self.history.beta_min, self.history.beta_max, self.initial)
+        with one_thread():
+            while len(chosen) < n:
+                taken = [*waiting, *(suggestion.beta for suggestion in chosen)]
+                there = distinct([*self.history.measured, *taken], self.history.width)
+                left = [float(b) for b in first if not any(self.history.same(b, other) for other in there)]
+                if left:
+                    # From the ends inwards: a curve between them is there at once.
+                    far = max(left, key=lambda b: min((abs(b - o) for o in there), default=abs(b - first.mean())))
+                    chosen.append(Suggestion(beta=far, reason="a first look, spread evenly"))
+                elif len(self.history.measured) < 2:
+                    chosen.append(self._least(taken))
+                else:
+                    chosen.append(self._best(taken))
+        return chosen
+
+    def _least(self, taken: Sequence[float]) -> Suggestion:
+        beta = min(self.history.measured or [self.history.beta_min], key=list(taken).count)
+        return Suggestion(beta=beta, reason="no curve yet: more of what is there")
+
+    def _best(self, taken: Sequence[float]) -> Suggestion:
+        seen = self.history.observations
+        x = np.unique(np.concatenate([np.linspace(0, 1, GRID), self._x([*self.history.measured, *taken])]))
+        grid = np.flatnonzero(np.isin(x, np.linspace(0, 1, GRID)))
+        cost = float(np.median([one.cost for one in seen])) or 1.0
+        old = self._x([*self.history.measured, *taken])
+        spends = np.where(np.abs(x[:, None] - old[None, :]).min(axis=1) < 1e-9, 1.0, self.fresh_cost)
+        gain = np.zeros(len(x))
+        of_first: tuple[float, float] | None = None
+        before = after_all = 0.0
+        for number in range(1 + min(len(one.more) for one in seen)):
+            values, errors = np.array([_pair(one, number) for one in seen]).T
+            mean, covariance = SmoothCurve(self._x([one.beta for one in seen]), values, errors).posterior(x)
+            noise = self._noise(seen, errors, x) / cost
+            for place in self._x(taken):
+                at = int(np.abs(x - place).argmin())
+                covariance = covariance - np.outer(covariance[:, at], covariance[at]) / (covariance[at, at] + noise[at])
+            falls = (covariance[grid] ** 2).mean(axis=0) / (np.diag(covariance) + noise)
+            gain += falls
+            before += float(np.diag(covariance)[grid].mean())
+            if of_first is None:
+                best = int((falls / spends).argmax())
+                of_first = float(mean[best]), float(np.sqrt(max(covariance[best, best], 0.0)))
+        score = gain / spends
+        best = int(score.argmax())
+        after_all = max(before - float(gain[best]), 0.0)
+        shown = np.unique([*np.linspace(0, len(x) - 1, SHOWN).round().astype(int), best])
+        reason = f"expected to bring the curve's rms error from {before**0.5:.2g} to {after_all**0.5:.2g}"
+        return Suggestion(
+            beta=float(self._beta(x[best])),
+            reason=reason,
+            score=float(f"{score[best]:.5g}"),
+            mean=float(f"{of_first[0]:.5g}") if of_first else None,
+            width=float(f"{of_first[1]:.5g}") if of_first else None,
+            candidates=tuple(round(float(b), 6) for b in self._beta(x[shown])),
+            acquisition=tuple(float(f"{s:.5g}") for s in score[shown]),
+        )
+
+    def _noise(self, seen: Sequence[Observation], errors: Reals, x: Reals) -> Reals:
+        """Return error^2 cost at each x: the logarithm is a parabola through what was seen, or less of one."""
+        at = self._x([one.beta for one in seen])
+        logs = np.log(np.maximum(errors**2 * np.array([one.cost for one in seen]), 1e-300))
+        degree = min(2, len(np.unique(at)) - 1)
+        fitted = np.polynomial.Polynomial.fit(at, logs, degree, domain=[0, 1])
+        return np.asarray(np.exp(np.clip(fitted(x), logs.min() - 1, logs.max() + 1)), np.float64)
+
+    def _x(self, betas: Sequence[float]) -> Reals:
+        return (np.asarray(betas, np.float64) - self.history.beta_min) / self.history.width
+
+    def _beta(self, x: Reals) -> Reals:
+        return np.clip(self.history.beta_min + x * self.history.width, self.history.beta_min, self.history.beta_max)
+
+
+def _pair(one: Observation, number: int) -> tuple[float, float]:
+    """Return value and error of the first quantity, or of one of the others."""
+    return (one.value, one.error) if number == 0 else one.more[number - 1]

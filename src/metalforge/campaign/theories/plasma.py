@@ -1,0 +1,114 @@
+"""The Yukawa plasma at one screening: the table `[plasma]`. Systems are boxes of N particles, points are ln Gamma.
+
+An update is a segment of a trajectory, a whole number of the engine's blocks. What NVE finds is another Gamma than the
+one a warm-up aimed at: points are where they aimed, fits are made at what was measured.
+"""
+
+from math import exp, log
+from typing import Literal
+
+from metalforge.core.errors import SpecError
+from metalforge.plasma.spec import PlasmaSpec
+from metalforge.plasma.trajectory import bytes_of, columns_of, segment_time
+
+from .table import SpecTable
+from .theory import Dims, Start, Target
+
+
+class Plasma(SpecTable, frozen=True, kw_only=True):
+    """The theory: screening, boxes, range of the coupling, what is looked for, and how long an update is."""
+
+    kappa: float = 1.0
+    particles: tuple[int, ...] = (1500,)
+    gamma_min: float = 10.0
+    gamma_max: float = 180.0
+    look_for: Literal["map", "freezing"] = "map"
+    segment: float = 0.0
+    dt: float = 0.0
+    tol: float = 1e-4
+    precision: Literal["f64", "f32"] = "f64"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.particles or len(set(self.particles)) < len(self.particles):
+            raise SpecError(f"`plasma.particles` wants boxes that differ, at least one. Got {self.particles}")
+        if not 0 < self.gamma_min < self.gamma_max:
+            raise SpecError(
+                f"`plasma.gamma_min` must be positive and below `gamma_max`. Got {self.gamma_min} and {self.gamma_max}"
+            )
+        for dims in self.systems:
+            for at in (self.low, self.high):
+                self.trajectory(dims, at, seed=1, stream=0, start=self.start_of(0))
+        if not (self.segment == 0 or 10 <= self.segment <= 1e5):
+            raise SpecError(f"`plasma.segment` must be from 10 to 1e5, in 1/omega_p, or 0. Got {self.segment}")
+
+    @property
+    def coordinate(self) -> str:
+        """The logarithm of the coupling that a warm-up aims at."""
+        return "ln Gamma"
+
+    @property
+    def target(self) -> Target:
+        """D* and eta* along Gamma, or where it freezes."""
+        return "curve" if self.look_for == "map" else "crossing"
+
+    @property
+    def systems(self) -> tuple[Dims, ...]:
+        """The boxes."""
+        return tuple((n,) for n in self.particles)
+
+    @property
+    def low(self) -> float:
+        """The weakest coupling, as a logarithm."""
+        return log(self.gamma_min)
+
+    @property
+    def high(self) -> float:
+        """The strongest coupling, as a logarithm."""
+        return log(self.gamma_max)
+
+    @property
+    def sums_matter(self) -> bool:
+        """Trajectories are chaotic: the last bit of a force decides where particles are soon."""
+        return True
+
+    @property
+    def update_time(self) -> float:
+        """Of an update, in 1/omega_p."""
+        return segment_time(
+            self.trajectory(self.systems[0], self.low, seed=1, stream=0, start=self.start_of(0)), self.segment
+        )
+
+    def columns(self) -> tuple[str, ...]:
+        """Return what a segment is summed up by."""
+        return columns_of(self.kappa, self.update_time)
+
+    def start_of(self, number: int) -> Start:
+        """Return the start of every trajectory: a fluid, or half a crystal where it is to grow or to melt."""
+        return "random" if self.look_for == "map" else "two-phase"
+
+    def bytes_of(self, dims: Dims) -> int:
+        """Return what the particles of a box, their lists and the frames of a segment take."""
+        return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)), self.update_time)
+
+    def trajectory(self, dims: Dims, at: float, *, seed: int, stream: int, start: Start) -> PlasmaSpec:
+        """Return the trajectory of one point."""
+        if start == "hot" or start == "cold":
+            raise SpecError(f"particles start random, bcc, fcc or two-phase. Got {start}")
+        (particles,) = dims
+        return PlasmaSpec(
+            gamma=gamma_at(at),
+            kappa=self.kappa,
+            particles=particles,
+            dt=self.dt,
+            seed=seed,
+            stream=stream,
+            start=start,
+            precision=self.precision,
+            tol=self.tol,
+        )
+
+
+def gamma_at(coordinate: float) -> float:
+    """Return the coupling at a value of the coordinate, to ten digits: what people typed comes back."""
+    return float(f"{exp(coordinate):.10g}")

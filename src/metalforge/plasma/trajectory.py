@@ -1,0 +1,314 @@
+r"""A trajectory in segments, with a row each: warm-up in a bath, then NVE; what it leaves are sums that add up.
+
+A row is the mean of what was sampled in a segment of time T, so that D*, eta* and their errors follow from rows alone,
+of one trajectory or of many:
+
+    kinetic, phi, potential, virial    of all particles, as in `observables.SERIES`
+    energy_rms                         how far the energy was from its mean
+    momentum                           |sum v| over what N particles of this temperature have by chance, sqrt(3 N) v_th
+    restless                           errors by which the energies of the third and the last quarter differ
+    bragg                              the largest |rho_k|^2 / N of a wave vector: some units in a fluid, N in a crystal
+    order                              |rho_k| / N of the shortest wave vectors of a bcc crystal along the axes: 0 to 1
+    temperature, diffusion_msd, ...    what `transport.Segment` has; stress_J is its stress's power at J 2 pi / T
+
+Each segment begins with new lists of neighbours, so its bits follow from where the particles stand: a trajectory that
+goes on from a checkpoint gives the bits of one that was never interrupted.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge import __version__
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+from metalforge.core.phases import Phase
+from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
+from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
+from metalforge.native.engine import Engine, Sampled
+
+from .box import LostParticleError, Particles, begin, open_box
+from .correlations import Correlations
+from .observables import WaveVectors, mode_powers, series_of
+from .spec import FRAME_TIME, MASS, PlasmaSpec
+from .transport import Segment, segment_of, stress_bins
+from .warmup import FRICTION, restlessness
+
+Floats = NDArray[np.float64]
+FORMAT, VERSIONS = (
+    "metalforge-plasma-trajectory",
+    {"1": ("format", "format_version", "package_version", "engine", "precision")},
+)
+WAVES = 5.5
+"""The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
+SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
+TRANSPORT = ("temperature", "diffusion_msd", "diffusion_vacf")
+
+
+def columns_of(kappa: float, time: float) -> tuple[str, ...]:
+    """Return the columns of rows whose segments have this length."""
+    return (*SEEN, *TRANSPORT, *(f"stress_{bin}" for bin in range(stress_bins(kappa, time))))
+
+
+def segment_time(spec: PlasmaSpec, wanted: float) -> float:
+    """Return how long a segment is: whole blocks, as near to what is wanted as they come; 0 wants the usual."""
+    blocks = spec.segment_blocks if wanted == 0 else max(1, round(wanted / spec.block_time))
+    return blocks * spec.block_time
+
+
+def segments_from(columns: Mapping[str, Sequence[float] | Floats], time: float) -> list[Segment]:
+    """Return what rows leave for transport."""
+    power = [columns[name] for name in columns if name.startswith("stress_")]
+    return [
+        Segment(
+            time=time,
+            temperature=float(temperature),
+            diffusion_msd=float(by_msd),
+            diffusion_vacf=float(by_vacf),
+            stress_power=tuple(map(float, values)),
+        )
+        for temperature, by_msd, by_vacf, *values in zip(*(columns[n] for n in TRANSPORT), *power, strict=True)
+    ]
+
+
+class SegmentWarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a warm-up has come: segments in the bath, and how many there are at most."""
+
+    total: int
+    done: int = 0
+    quenched: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has its full length."""
+        return self.done >= self.total
+
+
+class _TrajectoryNotes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says beside particles and rows; `job` is its owner's."""
+
+    segment: float
+    step: int
+    warmup: SegmentWarmUp
+    measuring: bool
+    first: int
+    phases: tuple[tuple[Phase, int], ...]
+    job: msgspec.Raw
+
+
+_SPECS, _NOTES = msgspec.json.Decoder(PlasmaSpec), msgspec.json.Decoder(_TrajectoryNotes)
+
+
+class TrajectoryRun:
+    """A trajectory that moves segment by segment, with its rows in `log`; `particles` continue where others stand."""
+
+    def __init__(
+        self,
+        spec: PlasmaSpec,
+        segment: float,
+        warmup: SegmentWarmUp,
+        *,
+        engine: Engine,
+        particles: Particles | None = None,
+        fill: float = math.nan,
+    ) -> None:
+        self.spec, self.warmup, self.engine = spec, warmup, engine
+        self.segment = segment_time(spec, segment)
+        self.box = open_box(spec, engine)
+        self.particles = particles or begin(spec)
+        self.log = RowLog(columns_of(spec.kappa, self.segment), fill=fill)
+        self.job = msgspec.Raw(b"null")
+        """What the owner of the run wants back from a checkpoint, as JSON."""
+        self._measuring = False
+        self._waves = WaveVectors.up_to(WAVES, spec.length)
+        self._crystal = bcc_waves(spec)
+
+    @property
+    def phase(self) -> Phase:
+        """What the next segment belongs to."""
+        return "measure" if self._measuring or self.warmup.finished else "warmup"
+
+    @property
+    def measured(self) -> int:
+        """Segments of NVE."""
+        return self.log.end - self.warmup.done if self.phase == "measure" else 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a segment, after each of which the structure is looked at."""
+        return round(self.segment / self.spec.block_time)
+
+    @property
+    def atom_steps(self) -> int:
+        """Steps of all particles in a segment."""
+        return self.blocks * self.spec.block_steps * self.spec.particles
+
+    def end_warmup(self) -> None:
+        """Leave the bath here: what follows is NVE, without drift and with nothing tuned."""
+        self._measuring = True
+
+    def step(self) -> Row:
+        """Follow one segment and return its row; one that fails raises and leaves the run where it was."""
+        spec, phase = self.spec, self.phase
+        before = Particles(
+            self.particles.positions.copy(),
+            self.particles.boxes.copy(),
+            self.particles.velocities.copy(),
+            spec.length,
+            self.particles.step,
+        )
+        if phase == "measure" and not self.measured:
+            self.particles.stop_drifting()
+        motion = spec.langevin(FRICTION) if phase == "warmup" else spec.nve
+        samples, frames = spec.block_steps // spec.sample_steps, spec.block_frames
+        parts: list[Sampled] = []
+        powers, order = np.zeros(len(self._waves.lengths)), 0.0
+        try:
+            for _ in range(self.blocks):
+                parts.append(self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=frames))
+                powers += mode_powers(self.particles.positions, spec.length, self._waves) / self.blocks
+                seen = mode_powers(self.particles.positions, spec.length, self._crystal) / spec.particles
+                order += float(np.sqrt(seen).mean()) / self.blocks
+            values = self._sums(parts) | {"bragg": float(powers.max()), "order": order}
+            if not all(map(math.isfinite, values.values())):
+                raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} gave no finite observables")
+        except (LostParticleError, ChainFaultError) as error:
+            self.particles = before
+            raise ChainFaultError(str(error).partition("\n")[0]) from error
+        if phase == "warmup":
+            self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + 1)
+        row = Row(self.log.end, phase, values, False)
+        self.log.add(row)
+        return row
+
+    def _sums(self, parts: list[Sampled]) -> dict[str, float]:
+        """Return what a segment is summed up by."""
+        spec = self.spec
+        series = series_of(spec, np.concatenate([part.sums for part in parts]), 0.0)
+        energy = series["kinetic"] + series["potential"]
+        values = {name: float(series[name].mean()) for name in ("kinetic", "phi", "potential", "virial")}
+        values["energy_rms"] = float(energy.std())
+        drift = self.particles.velocities.sum(axis=0)
+        # sum of 3 N squares of mean v_th^2 = 2 K / (3 N m)
+        thermal = math.sqrt(max(2 * values["kinetic"] / MASS, 1e-300))
+        values["momentum"] = float(np.sqrt(drift @ drift)) / thermal
+        values["restless"] = restlessness(series["potential"])
+        moved = Correlations(spec.particles, segment=self.blocks * spec.block_frames)
+        for part in parts:
+            for position, velocity in zip(part.positions, part.velocities, strict=True):
+                moved.add(position, velocity)
+        left = segment_of(spec, series, *(sums[0] for sums in moved.segments()))
+        values |= {name: getattr(left, name) for name in TRANSPORT}
+        return values | {f"stress_{bin}": power for bin, power in enumerate(left.stress_power)}
+
+    def verify(self, update: int, recorded: Rowed, name: str, *, exact: bool = True) -> None:
+        """Hold a row that was computed again against the one that was recorded: another engine is another trajectory.
+
+        Raises
+        ------
+        SpecError
+            They differ.
+        """
+        if found := self.log.difference(update, recorded):
+            raise SpecError(
+                f"trajectory {name}: segment {update} was computed again and differs from the journal in `{found}`"
+                "\nhint: was it resumed with another version or build level?"
+            )
+
+    def digest(self) -> str:
+        """Identify where the particles are, and where they go."""
+        particles = self.particles
+        seen = hashlib.sha256(particles.positions.tobytes() + particles.boxes.tobytes())
+        seen.update(particles.velocities.tobytes())
+        return seen.hexdigest()[:32]
+
+    def save(self, path: Path, *, first: int | None = None) -> None:
+        """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
+        log, particles = self.log, self.particles
+        first = log.first if first is None else first
+        notes = _TrajectoryNotes(
+            segment=self.segment,
+            step=particles.step,
+            warmup=self.warmup,
+            measuring=self._measuring,
+            first=first,
+            phases=tuple(counted(log.phases[first - log.first :])),
+            job=self.job,
+        )
+        arrays: dict[str, Any] = {
+            "positions": particles.positions,
+            "boxes": particles.boxes.astype(np.float64),
+            "velocities": particles.velocities,
+        }
+        rows = {f"series/{name}": np.array(c[first - log.first :], np.float64) for name, c in log.columns.items()}
+        attributes = {
+            "format": FORMAT,
+            "format_version": "1",
+            "package_version": __version__,
+            "engine": self.engine.name,
+            "precision": self.spec.precision,
+        }
+        texts = {
+            "spec_json": msgspec.json.encode(self.spec).decode(),
+            "notes_json": msgspec.json.encode(notes).decode(),
+        }
+        write_sealed(path, Sealed(attributes, arrays | rows, texts))
+
+    @classmethod
+    def load(cls, path: Path, *, engine: Engine, fill: float = math.nan) -> Self:
+        """Return the run of a checkpoint, to be continued on the engine that it was made on."""
+        names = ("positions", "boxes", "velocities", "spec_json", "notes_json")
+        sealed = read_sealed(path, FORMAT, VERSIONS, names)
+        with naming(path, "read"):
+            if sealed.attributes["engine"] != engine.name:
+                raise SpecError(
+                    f"was computed on `{sealed.attributes['engine']}`, here is `{engine.name}`: a trajectory goes on "
+                    "bit for bit on its own alone"
+                )
+            spec, notes = _SPECS.decode(sealed.texts["spec_json"]), _NOTES.decode(sealed.texts["notes_json"])
+            shape = (spec.particles, 3)
+            for name in names[:3]:
+                if sealed.arrays[name].shape != shape or not np.isfinite(sealed.arrays[name]).all():
+                    raise SpecError(f"{name}: wanted {shape} finite numbers, got {sealed.arrays[name].shape}")
+            positions, boxes, velocities = (sealed.arrays[name] for name in names[:3])
+            particles = Particles(
+                positions.astype(np.float64),
+                boxes.astype(np.int32),
+                velocities.astype(np.float64),
+                spec.length,
+                notes.step,
+            )
+            run = cls(spec, notes.segment, notes.warmup, engine=engine, particles=particles, fill=fill)
+            phases = [phase for phase, count in notes.phases for _ in range(count)]
+            rows = {name.removeprefix("series/"): c for name, c in sealed.arrays.items() if name.startswith("series/")}
+            if set(rows) != set(run.log.columns) or {len(column) for column in rows.values()} != {len(phases)}:
+                raise SpecError(f"must hold {len(phases)} rows in every series")
+        run.log.first, run.log.phases = notes.first, phases
+        run.log.columns = {name: rows[name].tolist() for name in run.log.columns}
+        run.job, run._measuring = notes.job, notes.measuring
+        return run
+
+
+def bytes_of(spec: PlasmaSpec, segment: float) -> int:
+    """Return what a trajectory takes in memory: its lists of neighbours, and the frames of a segment."""
+    pairs = spec.particles * (spec.cutoff + 0.5) ** 3 / 2
+    return round(12 * pairs + spec.particles * 48 * (segment / FRAME_TIME + 8))
+
+
+def bcc_waves(spec: PlasmaSpec) -> WaveVectors:
+    """Return the wave vectors (1, 1, 0) and alike of a bcc crystal along the axes of the box, as starts have it."""
+    side = max(1, round(math.cbrt(spec.particles / 2)))
+    signed = {
+        tuple(s * side * x for s, x in zip(signs, axes, strict=True))
+        for axes in permutations((1, 1, 0))
+        for signs in product((1, -1), repeat=3)
+    }
+    half = np.array(sorted(n for n in signed if n > (0, 0, 0)))
+    return WaveVectors(half, np.asarray(2 * math.pi / spec.length * np.sqrt((half**2).sum(axis=1)), np.float64))
