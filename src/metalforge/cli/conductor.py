@@ -12,6 +12,7 @@ from .output import MOST_SEED, Json, print_json, print_records, print_table, pri
 if TYPE_CHECKING:
     from metalforge.conductor.corpus_file import Corpus
     from metalforge.conductor.shipped import Provenance
+    from metalforge.native.engine import Engine
 
 app = typer.Typer(help="Heads that watch a running chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
@@ -20,7 +21,8 @@ TestFile = Annotated[
     Path | None, typer.Option("--test", help="Test chains from this file or folder, instead of the corpus's own.")
 ]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
-Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
+Layout = Annotated[str, typer.Option(help="Head layout: conductor-11, gpu-prep-11, or plasma-2 for plasma runs.")]
+PLASMA = "plasma-2"
 
 
 class CorpusPart(StrEnum):
@@ -37,7 +39,7 @@ Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes th
 @app.command()
 def corpus(
     out: Annotated[Path, typer.Option(help="Where it goes: a .h5 file, or a folder with a file for each N_t.")],
-    grid: Annotated[str, typer.Option(help="Which chains: heatbath, cores, quick, trajectories, ...")] = "cores",
+    grid: Annotated[str, typer.Option(help="Which: heatbath, cores, quick, trajectories, plasma, ...")] = "cores",
     part: Annotated[CorpusPart, typer.Option(help="Chains that train, that test, or all.")] = CorpusPart.all,
     substrate: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda:0; links are the same.")] = "auto",
     seed: Annotated[
@@ -53,9 +55,14 @@ def corpus(
     from metalforge.conductor.corpus_grids import corpus_spec
     from metalforge.conductor.corpus_runs import make_corpus
 
+    from metalforge.conductor.plasma.grids import PLASMA_GRIDS
+
     grid = "quick" if quick else grid
-    spec = corpus_spec(grid, seed=seed)
     engine = engine_here(substrate)
+    if grid in PLASMA_GRIDS:
+        _plasma_corpus(out, grid, part.value, engine, seed, _cores(workers), as_json)
+        return
+    spec = corpus_spec(grid, seed=seed)
     made = make_corpus(grid, spec, part=part.value, engine=engine, workers=_cores(workers), progress=_progress)
     files = {out: made}
     if out.suffix != ".h5":
@@ -75,6 +82,38 @@ def corpus(
     ]
     summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
     print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), [tuple(map(str, r.values())) for r in rows])
+
+
+def _plasma_corpus(out: Path, grid: str, part: str, engine: "Engine", seed: int, workers: int, as_json: bool) -> None:
+    """Run the plasma of a grid: a file, or one for each kappa."""
+    from metalforge.conductor.plasma.corpus import PlasmaCorpus, save_plasma
+    from metalforge.conductor.plasma.grids import plasma_entries
+    from metalforge.conductor.plasma.making import record_plasma
+
+    entries, runs = list(plasma_entries(grid, seed=seed, part=part)), []
+    for run in record_plasma(entries, engine=engine, workers=workers):
+        runs.append(run)
+        _progress(len(runs), len(entries), f"Gamma {run.entry.gamma:g} at kappa {run.entry.kappa:g}")
+    made = PlasmaCorpus(grid=grid, runs=tuple(runs))
+    files = {out: made}
+    if out.suffix != ".h5":
+        files = {out / f"{grid}-{part}-kappa{kappa:g}.h5": some for kappa, some in made.by_screening().items()}
+        out.mkdir(parents=True, exist_ok=True)
+    for path, some in files.items():
+        save_plasma(some, path)
+    rows = [
+        {
+            "file": str(path),
+            "sha256": some.sha256,
+            "train": len(some.part("train")),
+            "test": len(some.part("test")),
+            "atom_steps": sum(run.entry.particles * run.entry.time / run.entry.spec.step_time for run in some.runs),
+        }
+        for path, some in files.items()
+    ]
+    summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
+    lines = [(*map(str, list(row.values())[:-1]), f"{row['atom_steps']:.3g}") for row in rows]
+    print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), lines)
 
 
 @app.command()
@@ -113,6 +152,9 @@ def train(
     from metalforge.conductor.study import labelled
 
     wanted = find_layout(layout)
+    if layout == PLASMA:
+        _plasma_train(out, source, seed, as_json)
+        return
     made = load_corpus(source)
     trained = train_heads(labelled(made).lessons, weights=reservoir(seed), layout=wanted)
     origin = _provenance(made, seed=seed, layout=layout)
@@ -149,6 +191,9 @@ def evaluate(
     from metalforge.reservoir.files import load_weights
 
     wanted = find_layout(layout)
+    if layout == PLASMA:
+        _plasma_evaluate(source, test, weights, seed, table, as_json)
+        return
     trained = None if weights is None else fitted_before(load_weights(weights))
     result = judged(labelled(_chains(source, test)), wanted, trained=trained, seed=seed)
     shown = tables(result, wanted)
@@ -157,6 +202,57 @@ def evaluate(
         table.write_text(as_markdown(shown, made_by), encoding="utf-8")
     if as_json:
         print_json(result.found)
+        return
+    for one in shown:
+        print_table(one.title, one.columns, one.rows)
+
+
+def _plasma_train(out: Path, source: Path, seed: int, as_json: bool) -> None:
+    """Fit the two transport heads to the training runs of a corpus."""
+    from metalforge.conductor.plasma.corpus import load_plasma
+    from metalforge.conductor.plasma.heads import train_transport
+    from metalforge.conductor.plasma.windows import HEADS
+    from metalforge.conductor.shipped import Provenance, save_with_provenance
+
+    made = load_plasma(source)
+    train = made.part("train")
+    trained = train_transport(train, seed=seed)
+    command = (
+        f"metalforge conductor corpus --grid {made.grid} --out corpus; "
+        f"metalforge conductor train --corpus corpus --seed {seed} --layout {PLASMA}"
+    )
+    origin = Provenance(
+        command=command, seed=seed, corpus_seed=min(run.entry.seed for run in train), corpus_sha256=made.sha256
+    )
+    save_with_provenance(trained.weights, origin, out)
+    rows = [
+        {"name": name, "ridge": fit.ridge, "runs": len(train), "noise": fit.noise}
+        for name, fit in zip(HEADS, trained.fits, strict=True)
+    ]
+    summary = {"file": str(out), "layout": PLASMA, "seed": seed, "heads": rows, "provenance": origin}
+    lines = [(str(r["name"]), f"{r['ridge']:g}", str(r["runs"]), f"{r['noise']:.4f}") for r in rows]
+    print_records(as_json, summary, f"Heads of {PLASMA}", ("head", "ridge", "runs", "off when left out"), lines)
+
+
+def _plasma_evaluate(
+    source: Path, test: Path | None, weights: Path | None, seed: int, table: Path | None, as_json: bool
+) -> None:
+    """Score the transport heads on the test runs of a corpus."""
+    from metalforge.conductor.plasma.corpus import load_plasma
+    from metalforge.conductor.plasma.heads import heads_of
+    from metalforge.conductor.plasma.report import evaluate_transport, transport_page, transport_tables
+    from metalforge.reservoir.files import load_weights
+
+    made = load_plasma(source)
+    made = made if test is None else made.tested_on(load_plasma(test))
+    heads = None if weights is None else heads_of(load_weights(weights), made.part("train"))
+    found = evaluate_transport(made, heads=heads, seed=seed)
+    shown = transport_tables(found)
+    if table is not None:
+        made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=PLASMA, table=table)
+        table.write_text(transport_page(shown, made_by), encoding="utf-8")
+    if as_json:
+        print_json(found)
         return
     for one in shown:
         print_table(one.title, one.columns, one.rows)

@@ -2,7 +2,8 @@
 
 The documents disagree on every index, so there are no indices: a layout is named and versioned, a head is asked for
 by its name. Labels come from measurements of chains, never from a known transition and never from a decision that a
-network made. Heads of transport coefficients need a plasma that nobody feeds yet: they are marked unavailable.
+network made. Heads of transport coefficients need a plasma: on plaquettes they are marked unavailable, `plasma-2` has
+them on the plasma's own features.
 """
 
 import tomllib

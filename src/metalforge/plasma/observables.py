@@ -136,10 +136,10 @@ class WaveVectors(NamedTuple):
 
 
 def mode_powers(positions: Floats, length: float, waves: WaveVectors) -> Floats:
-    """Return |rho_k|^2 / N of each wave vector: S(k) is its mean over time and directions."""
+    """Return |rho_k|^2 / N of each wave vector, of positions (..., N, 3) in turn: S(k) is its mean over directions."""
     side = int(np.abs(waves.integers).max())
-    one = np.exp(2j * math.pi / length * positions.T)
-    powers = np.empty((3, side + 1, len(positions)), np.complex128)
+    one = np.exp(2j * math.pi / length * np.moveaxis(positions, -1, 0))
+    powers = np.empty((3, side + 1, *positions.shape[:-1]), np.complex128)
     powers[:, 0] = 1
     for m in range(1, side + 1):
         powers[:, m] = powers[:, m - 1] * one
@@ -147,5 +147,5 @@ def mode_powers(positions: Floats, length: float, waves: WaveVectors) -> Floats:
     density = []
     for numbers in waves.integers.tolist():
         x, y, z = (powers[k, n] if n >= 0 else powers[k, -n].conj() for k, n in enumerate(numbers))
-        density.append((x * y * z).sum())
-    return np.asarray(np.abs(density) ** 2 / len(positions), np.float64)
+        density.append((x * y * z).sum(axis=-1))
+    return np.asarray(np.abs(np.stack(density, axis=-1)) ** 2 / positions.shape[-2], np.float64)

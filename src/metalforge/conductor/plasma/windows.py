@@ -1,0 +1,79 @@
+"""What a window says by itself: its temperature, how fast particles spread, how stress and currents forget."""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.plasma.observables import CURRENTS
+from metalforge.plasma.references import einstein_frequency
+from metalforge.plasma.spec import DENSITY, MASS, length_of
+from metalforge.plasma.spectrum import plateau
+from metalforge.plasma.transport import CUT, stress_bins, stress_power
+
+from .corpus import PlasmaRecord
+from .frames import FRAME_TIME, LAGS, STRESS_COLUMNS
+
+STOKES_EINSTEIN = 0.1165
+"""D* eta* Gamma of strongly coupled fluids, the middle of what was published."""
+YEH_HUMMER = 0.2101
+"""(D* - D_N*) Gamma eta* L of a cubic box (I.-C. Yeh, G. Hummer, 2004)."""
+HEADS = ("transport_D", "transport_eta")
+
+
+class WindowNumbers(NamedTuple):
+    """Estimates of a window alone: Gamma, ln D*, and ln eta* by stress and by currents, with the error of the fit."""
+
+    gamma: float
+    log_diffusion: float
+    log_viscosity: float
+    viscosity_error: float
+    log_viscosity_currents: float
+
+
+@cache
+def window_numbers(run: PlasmaRecord) -> WindowNumbers:
+    """Return what a window says by itself.
+
+    D_N by displacements between the two longest lags, D = D_N / (1 - 0.2101 / (0.1165 L)): the correction of the box
+    with the viscosity of Stokes and Einstein. eta by the spectrum of its stress, and from nu = C(0) / (k^2 int C dt)
+    with the spectrum of transverse currents at the smallest k. Both spectra are fitted up to a frequency that knows
+    kappa, which favours them where kappa is hidden.
+    """
+    n, length = run.entry.particles, length_of(run.entry.particles)
+    temperature = 2 * run.column("kinetic").mean() / (3 * n - 3)
+    near, far = (np.nanmean(run.column(f"msd_{lag:g}")) for lag in LAGS[-2:])
+    diffusion = (far - near) / (6 * (LAGS[-1] - LAGS[-2])) / (1 - YEH_HUMMER / (STOKES_EINSTEIN * length))
+    stress = np.array([run.column(name) for name in STRESS_COLUMNS])
+    time = stress.shape[1] * FRAME_TIME
+    bins = stress_bins(run.entry.kappa, time)
+    spacing = 2 * math.pi / time
+    flat = plateau(stress_power(stress, FRAME_TIME, length**3, bins), len(stress), spacing, time)
+    currents = np.array([run.column(name) for name in CURRENTS])
+    wide = max(4, round(CUT * einstein_frequency(run.entry.kappa) * time / (2 * math.pi))) + 1
+    memory = plateau(stress_power(currents, FRAME_TIME, 1.0, wide), len(currents), spacing, time)
+    k = 2 * math.pi / length
+    start = n * temperature / (2 * MASS)
+    return WindowNumbers(
+        gamma=float(1 / temperature),
+        log_diffusion=math.log(max(float(diffusion), 1e-6)),
+        log_viscosity=flat.log - math.log(temperature * MASS * DENSITY),
+        viscosity_error=flat.error,
+        log_viscosity_currents=math.log(start / k**2) - memory.log,
+    )
+
+
+class Label(NamedTuple):
+    """Logarithms of D* and eta* of a whole run, with their errors (not a number where it is too short for one)."""
+
+    value: tuple[float, float]
+    error: tuple[float, float]
+
+
+@cache
+def label_of_run(run: PlasmaRecord) -> Label:
+    """Return what the whole run found, in the order of HEADS."""
+    found = [run.found.diffusion_infinite, run.found.viscosity]
+    errors = [math.nan if one.error is None else one.error / one.mean for one in found]
+    return Label((math.log(found[0].mean), math.log(found[1].mean)), (errors[0], errors[1]))
