@@ -54,7 +54,6 @@ def corpus(
     from metalforge.conductor.corpus_file import save_corpus
     from metalforge.conductor.corpus_grids import corpus_spec
     from metalforge.conductor.corpus_runs import make_corpus
-
     from metalforge.conductor.plasma.grids import PLASMA_GRIDS
 
     grid = "quick" if quick else grid

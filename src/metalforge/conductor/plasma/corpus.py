@@ -30,6 +30,7 @@ from metalforge import __version__
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, opened, replacing
+from metalforge.native.engine import Precision
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.spec import PlasmaSpec
 from metalforge.plasma.transport import Segment, Transport, transport
@@ -56,6 +57,8 @@ class PlasmaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     window: float
     """What heads see, the first part of `time`."""
     time: float
+    precision: Precision = "f64"
+    """Of pair forces; all else is in doubles."""
     shuffled: bool = False
     """Whether the window is kept with its frames in a random order, too."""
 
@@ -63,7 +66,12 @@ class PlasmaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def spec(self) -> PlasmaSpec:
         """The run's own."""
         return PlasmaSpec(
-            gamma=self.gamma, kappa=self.kappa, particles=self.particles, seed=self.seed, stream=self.stream
+            gamma=self.gamma,
+            kappa=self.kappa,
+            particles=self.particles,
+            seed=self.seed,
+            stream=self.stream,
+            precision=self.precision,
         )
 
     @property

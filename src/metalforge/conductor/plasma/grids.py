@@ -11,6 +11,7 @@ from importlib.resources import files
 import msgspec
 
 from metalforge.core.errors import SpecError, find
+from metalforge.native.engine import Precision
 from metalforge.plasma.references import melting_gamma
 
 from .corpus import PlasmaEntry
@@ -29,6 +30,8 @@ class PlasmaGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     time: float
     warmup: float = 100.0
     replicas: int = 4
+    precision: Precision = "f64"
+    """Of pair forces."""
 
     def __post_init__(self) -> None:
         if set(self.train) & set(self.test) or not self.train or not self.test:
@@ -58,6 +61,7 @@ def plasma_entries(grid: str, *, seed: int = 2026, part: str = "all") -> Iterato
                             seed=seed + (of == "test"),
                             stream=stream,
                             warmup=one.warmup,
+                            precision=one.precision,
                             window=WINDOW * one.time,
                             time=one.time,
                             shuffled=of == "test" and replica == 0,

@@ -8,8 +8,8 @@ without learning, up to a constant:
 
     ln D* = ln MSD(40) + const,      ln eta* = ln MSD(0.4) - ln MSD(40) + const
 
-displacements after a long time, and Stokes-Einstein, D* eta* Gamma = const, since MSD(t) = t^2 / Gamma at short times. So
-a head is at worst about what it must beat. The penalty of each is chosen by leaving out whole state points; what was
+displacements after a long time, and Stokes-Einstein, D* eta* Gamma = const, since MSD(t) = t^2 / Gamma at short times.
+So a head is at worst about what it must beat. The penalty of each is chosen by leaving out whole state points; what was
 said of those gives the head's error.
 """
 

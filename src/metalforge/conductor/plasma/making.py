@@ -2,24 +2,23 @@
 
 A run warms up in a bath for a fixed time, and is followed at constant energy. Its window is looked at every
 0.2 / omega_p, particle by particle; beyond it only sums are kept, and where particles are at the end of every block,
-of which displacements over 40 to 100 / omega_p are made. On an engine with batches all runs of one kappa, size and
-time step move together; otherwise each alone, in so many processes.
+of which displacements over 40 to 100 / omega_p are made. On a card all runs of one kappa, size and time step move
+together; on cores each goes alone, in so many processes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.conductor.corpus_runs import in_processes
 from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, Motion, ParticleBox, Precision, Sampled
-from metalforge.plasma.box import SKIN, LostParticleError, Particles, begin, open_box
+from metalforge.native.engine import BatchEngine, Engine, Motion, Sampled
+from metalforge.plasma.box import Particles, begin, open_batch
 from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
 from metalforge.plasma.spec import PlasmaSpec
@@ -29,37 +28,8 @@ from metalforge.plasma.warmup import FRICTION
 from .corpus import PlasmaEntry, PlasmaRecord, rounded
 from .frames import FRAME_TIME, Looks
 
-Progress: TypeAlias = Callable[[int, int, str], None]
 EARLY, LATE = 4, 10
 """Blocks between which displacements are diffusion: 40 and 100 / omega_p."""
-
-
-class ReplicaBatch(Protocol):
-    """Boxes of one kind that move together."""
-
-    def advance(
-        self,
-        positions: Doubles,
-        boxes: NDArray[np.int32],
-        velocities: Doubles,
-        motions: Sequence[Motion],
-        first_steps: Sequence[int],
-        steps: int,
-        *,
-        samples: int = 0,
-        frames: int = 0,
-    ) -> list[Sampled]:
-        """Move all of them, in place, and return what was seen of each."""
-
-
-@runtime_checkable
-class BatchOfBoxes(Protocol):
-    """An engine with room for many boxes at once: a card."""
-
-    def particle_batch(
-        self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> ReplicaBatch:
-        """Return room for so many boxes."""
 
 
 def record_plasma(
@@ -68,10 +38,18 @@ def record_plasma(
     """Run these; they come in order of kappa, size and time step, otherwise as given."""
 
     def together(entry: PlasmaEntry) -> tuple[Any, ...]:
-        return entry.kappa, entry.particles, entry.spec.sample_steps, entry.window, entry.time, entry.warmup
+        return (
+            entry.kappa,
+            entry.particles,
+            entry.precision,
+            entry.spec.sample_steps,
+            entry.time,
+            entry.window,
+            entry.warmup,
+        )
 
     for _, group in groupby(sorted(entries, key=together), together):
-        if engine is not None and _batches(engine) is not None:
+        if isinstance(engine, BatchEngine):
             yield from _runs(list(group), engine)
         else:
             yield from in_processes(_alone, group, workers, chunk=1)
@@ -81,43 +59,22 @@ def _alone(entry: PlasmaEntry) -> PlasmaRecord:
     return _runs([entry], cpu_engine(threads=1))[0]
 
 
-def _batches(engine: Engine | None) -> BatchOfBoxes | None:
-    """Return an engine that has room for many boxes at once; None where it has not."""
-    found: object = engine
-    return found if isinstance(found, BatchOfBoxes) else None
-
-
 class _Replicas:
-    """Particles of several runs that move by the same number of steps: as one batch, or one after the other."""
+    """Particles of several runs that move by the same number of steps, in one batch."""
 
     def __init__(self, specs: Sequence[PlasmaSpec], engine: Engine) -> None:
         self.particles = [begin(spec) for spec in specs]
-        self._batch: ReplicaBatch | None = None
-        self._boxes: list[ParticleBox] | None = None
-        first = specs[0]
-        if (batches := _batches(engine)) is not None:
-            made_of = (first.particles, first.length, first.kappa, first.cutoff, SKIN, first.precision)
-            self._batch = batches.particle_batch(len(specs), *made_of)
-        else:
-            self._boxes = [open_box(spec, engine) for spec in specs]
+        self._batch = open_batch(specs[0], engine, len(specs))
 
     def advance(self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0) -> list[Sampled]:
-        if self._boxes is not None:
-            return [
-                one.advance(box, motion, steps, samples=samples, frames=frames)
-                for one, box, motion in zip(self.particles, self._boxes, motions, strict=True)
-            ]
-        assert self._batch is not None
         positions = np.stack([one.positions for one in self.particles])
         boxes = np.stack([one.boxes for one in self.particles])
         velocities = np.stack([one.velocities for one in self.particles])
         first = [one.step for one in self.particles]
         seen = self._batch.advance(positions, boxes, velocities, motions, first, steps, samples=samples, frames=frames)
-        if any(one.lists < 0 for one in seen):
-            raise LostParticleError(f"a particle left the finite numbers within {steps} steps of {motions[0].dt:g}")
-        for i, one in enumerate(self.particles):
+        for i, (one, motion, its) in enumerate(zip(self.particles, motions, seen, strict=True)):
+            one.note(motion, steps, its)
             one.positions, one.boxes, one.velocities = positions[i], boxes[i], velocities[i]
-            one.step += steps
         return seen
 
 
@@ -143,7 +100,8 @@ class _Following:
         if len(seen.positions):
             self._window.append(self._looks.take(series, seen.positions, seen.velocities))
             if self.entry.shuffled:
-                self._raw.append((series, seen.positions, seen.velocities))
+                # Copies: a view would keep the frames of all replicas.
+                self._raw.append((series, seen.positions.copy(), seen.velocities.copy()))
 
     def record(self) -> PlasmaRecord:
         """Return the run."""
