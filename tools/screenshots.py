@@ -41,7 +41,7 @@ PICTURES = {
 def made_campaigns(folder: Path) -> list[Path]:
     """Run two campaigns for a few seconds each, one of them with two volumes and the screen on the emulated NPU."""
     small = preset("tiny")
-    lattice = msgspec.structs.replace(small.lattice, volumes=((4, 4, 4, 2), (6, 6, 6, 2)))
+    lattice = msgspec.structs.replace(small.gauge, volumes=((4, 4, 4, 2), (6, 6, 6, 2)))
     running = msgspec.structs.replace(small.running, deterministic=False)
     streaming = msgspec.structs.replace(
         small, name="two-volumes", lattice=lattice, running=running, budget=Budget(seconds=SECONDS)

@@ -171,8 +171,8 @@ class _Otherwise:
         self._spec: CampaignSpec = msgspec.structs.replace(
             spec, steering=msgspec.structs.replace(spec.steering, steerer=steerer)
         )
-        self._stretches = {dims: _stretches(self._known, dims) for dims in self._known.spec.lattice.volumes}
-        self._steerers = {dims: self._steerer(dims) for dims in self._known.spec.lattice.volumes}
+        self._stretches = {dims: _stretches(self._known, dims) for dims in self._known.spec.theory.systems}
+        self._steerers = {dims: self._steerer(dims) for dims in self._known.spec.theory.systems}
         self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
         self._planned: dict[int, Assigned] = {}
         """By the number of the visit that was decided at that moment."""
@@ -315,5 +315,5 @@ def counterfactual(journal: Path, at: int, until: int, steerer: str) -> Counterf
         own_again=sum(visit.beta == visit.was for visit in again.visits()),
         steerer=steerer,
         visits=other.visits(),
-        volumes=tuple(other.worth(dims) for dims in read.state.spec.lattice.volumes),
+        volumes=tuple(other.worth(dims) for dims in read.state.spec.theory.systems),
     )

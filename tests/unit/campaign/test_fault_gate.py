@@ -11,7 +11,7 @@ import pytest
 from metalforge.campaign.report.decisions import decisions_of
 from metalforge.campaign.report.heads import accounts_of
 from metalforge.campaign.report.sections_of_run import decisions_section
-from metalforge.campaign.running import band, gate, lattice_point, point
+from metalforge.campaign.running import band, lattice_point, point
 from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.heads import load_heads

@@ -48,8 +48,9 @@ def record_plasma(
             entry.warmup,
         )
 
+    many = isinstance(engine, BatchEngine)
     for _, group in groupby(sorted(entries, key=together), together):
-        if isinstance(engine, BatchEngine):
+        if engine is not None and many:
             yield from _runs(list(group), engine)
         else:
             yield from in_processes(_alone, group, workers, chunk=1)
