@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from metalforge.plasma.replicas import PlasmaReplicas
     from metalforge.plasma.run import Block, PlasmaRun, PlasmaSummary
 
+LONGEST = 20_000.0
+"""Of a run that ends by its error, where no time was given: eta* is then known to 1.5 %."""
 app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -32,6 +34,11 @@ def run(
     particles: Annotated[int | None, typer.Option(help="Their box must have two cut-offs.")] = None,
     warmup: Annotated[float, typer.Option(help="At least, in 1/omega_p; ends when the energy is steady.")] = 100.0,
     time: Annotated[float | None, typer.Option(help="Measured, in 1/omega_p. Default 1000, or as resumed.")] = None,
+    until_error: Annotated[
+        float | None,
+        typer.Option(help="End when D_N* and eta* are known to this part, 0.05 say; --time at the latest."),
+    ] = None,
+    heads: Annotated[bool, typer.Option("--heads", help="Let transport heads end it, where they are trusted.")] = False,
     dt: Annotated[float, typer.Option(help="Time step. Default: by gamma.")] = 0.0,
     tol: Annotated[float, typer.Option(help="Force at the cut-off, as part of a neighbour's.")] = 1e-4,
     start: Annotated[str, typer.Option(help="random, bcc, fcc or two-phase.")] = "random",
@@ -73,7 +80,8 @@ def run(
             numbers = {"dt": dt, "tol": tol, "start": start, "precision": precision, "seed": seed, "stream": stream}
             spec = msgspec.convert(point | numbers, PlasmaSpec)
             files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
-            job = PlasmaJob(warmup=warmup, time=1000.0 if time is None else time, **files)
+            longest = 1000.0 if until_error is None else LONGEST
+            job = PlasmaJob(warmup=warmup, time=longest if time is None else time, until_error=until_error, **files)
             if replicas > 1 and out is None:
                 raise SpecError("`--replicas` need `--out`, a folder for a folder each")
             if out is not None:

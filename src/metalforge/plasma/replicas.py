@@ -12,6 +12,7 @@ from metalforge.core.files import remove_half_written
 from metalforge.native.engine import Engine, ParticleBatch
 
 from .box import LostParticleError, open_batch
+from .ending import enough as ended
 from .run import Block, PlasmaJob, PlasmaRun
 from .spec import PlasmaSpec
 
@@ -125,10 +126,12 @@ class PlasmaReplicas:
         *,
         should_stop: Callable[[], bool] = lambda: False,
         on_block: Callable[[int, Block], None] | None = None,
+        enough: Callable[[Sequence[PlasmaRun]], bool] | None = None,
         checkpoint_every_s: float = 60.0,
     ) -> bool:
         """Run all to the end of their jobs, or until `should_stop`; return whether they came to the end.
 
+        `enough` ends them before, asked between blocks; without it that is the jackknife's rule, where jobs have one.
         Either way every run whose job keeps files leaves its checkpoint; one run alone does when it was stopped.
         """
         for run in self.runs:
@@ -136,7 +139,8 @@ class PlasmaReplicas:
             if run.job.out:
                 remove_half_written(run.job.checkpoint.parent)
         saved_at = time.monotonic()
-        while self.remaining > 0:
+        enough = enough or self._enough
+        while self.remaining > 0 and not enough(self.runs):
             if should_stop():
                 self.save()
                 if len(self.runs) == 1 and not self.runs[0].job.out:
@@ -150,6 +154,10 @@ class PlasmaReplicas:
                 saved_at = time.monotonic()
         self.save()
         return True
+
+    def _enough(self, runs: Sequence[PlasmaRun]) -> bool:
+        target = runs[0].job.until_error
+        return target is not None and ended(runs, target)
 
     def save(self) -> None:
         """Write the checkpoint of every run whose job keeps files."""

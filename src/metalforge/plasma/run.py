@@ -40,16 +40,22 @@ BRAGG = 10.0
 
 
 class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a run is, in 1/omega_p, and what it leaves behind. Both times are made of whole blocks."""
+    """How long a run is, in 1/omega_p, and what it leaves behind. Both times are made of whole blocks.
+
+    With `until_error` it ends when D_N* and eta* are known to that part of themselves, at the latest after `time`.
+    """
 
     warmup: float
     time: float
     out: str | None = None
     trace: str | None = None
+    until_error: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1e9 or not 0 < self.time < 1e9:
             raise SpecError(f"a run needs warmup >= 0 and time > 0. Got {self.warmup} and {self.time}")
+        if self.until_error is not None and not 0 < self.until_error < 1:
+            raise SpecError(f"`until_error` is a part, > 0 and < 1. Got {self.until_error}\nhint: 0.05 is 5 %")
 
     @property
     def checkpoint(self) -> Path:
@@ -100,6 +106,14 @@ class Block(NamedTuple):
     samples: dict[str, Floats]
 
 
+class Watch(NamedTuple):
+    """Somebody who is given the blocks of the first `time` of NVE, with places and speeds at every sample."""
+
+    time: float
+    take: Callable[[dict[str, Floats], Floats, Floats], None]
+    """Samples by name, positions as if the box had no borders, velocities; the latter (samples, n, 3)."""
+
+
 class Asked(NamedTuple):
     """What a block is: how particles move, by how many steps, and how often they are looked at."""
 
@@ -142,6 +156,8 @@ class PlasmaRun:
         self._samples: dict[str, list[Floats]] = {name: [] for name in SERIES}
         self.seconds, self.steps = 0.0, 0
         """Of this process, in the kernels."""
+        self.watch: Watch | None = None
+        """Who looks at every sample of the first part of NVE; a checkpoint does not keep it."""
 
     @property
     def phase(self) -> Phase:
@@ -216,7 +232,8 @@ class PlasmaRun:
         samples = spec.block_steps // spec.sample_steps
         if self.phase == "warmup":
             return Asked(spec.langevin(FRICTION), spec.block_steps, samples, 0)
-        return Asked(spec.nve, spec.block_steps, samples, spec.block_frames)
+        watched = self.watch is not None and self.time < self.watch.time - 1e-9
+        return Asked(spec.nve, spec.block_steps, samples, samples if watched else spec.block_frames)
 
     def step(self) -> Block:
         """Do one block; one that fails raises and leaves the run where it was."""
@@ -236,7 +253,11 @@ class PlasmaRun:
         else:
             for name, column in made.items():
                 self._samples[name].append(column)
-            for position, velocity in zip(seen.positions, seen.velocities, strict=True):
+            if self.watch is not None and self.time < self.watch.time - 1e-9:
+                self.watch.take(made, seen.positions, seen.velocities)
+            every = len(seen.positions) // spec.block_frames  # more than one where somebody watches
+            frames = slice(every - 1, None, every)
+            for position, velocity in zip(seen.positions[frames], seen.velocities[frames], strict=True):
                 self.correlations.add(position, velocity)
             if self.measured % LOOK_BLOCKS == 0:
                 self._look()

@@ -1,6 +1,6 @@
 r"""When a run may end: the error of eta* by the jackknife of its segments, or with what the head says of its window.
 
-    jackknife   the first time that its error is at most the target
+    jackknife   the first time that its error is at most the target, six segments at least
     formula     sqrt(2 t_c / (5 T)) at most the target, t_c = 10 / omega_p: one length for all
     head        the same of ln eta* weighed with the head's, 1 / error^2 = 1 / jackknife^2 + 1 / noise^2
 
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from metalforge.core.arrays import Doubles
+from metalforge.plasma.ending import FEWEST_SEGMENTS
 from metalforge.plasma.transport import transport
 
 from .baselines import StateCurve
@@ -29,8 +30,6 @@ MEMORY = 10.0
 """t_c, in 1 / omega_p."""
 VISCOSITY = HEADS.index("transport_eta")
 RULES = ("jackknife", "formula", "head")
-FEWEST = 4
-"""Segments of a jackknife."""
 
 
 class StopScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +95,7 @@ def _stopped(
         enough = count * segment >= 2 * MEMORY / (5 * target**2)
     elif rule == "jackknife":
         # With fewer there is no jackknife, and the error of a fit alone is too often too small.
-        enough = (error <= target) & (count >= FEWEST)
+        enough = (error <= target) & (count >= FEWEST_SEGMENTS)
     else:
         value, error = weighed_with(head, value, error)
         enough = (error <= target) & (count * segment >= run.entry.window)
