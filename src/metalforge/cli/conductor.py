@@ -89,17 +89,24 @@ def _plasma_corpus(out: Path, grid: str, part: str, engine: "Engine", seed: int,
     from metalforge.conductor.plasma.grids import plasma_entries
     from metalforge.conductor.plasma.making import record_plasma
 
-    entries, runs = list(plasma_entries(grid, seed=seed, part=part)), []
-    for run in record_plasma(entries, engine=engine, workers=workers):
-        runs.append(run)
-        _progress(len(runs), len(entries), f"Gamma {run.entry.gamma:g} at kappa {run.entry.kappa:g}")
-    made = PlasmaCorpus(grid=grid, runs=tuple(runs))
-    files = {out: made}
+    entries = list(plasma_entries(grid, seed=seed, part=part))
+    wanted = {out: entries}
     if out.suffix != ".h5":
-        files = {out / f"{grid}-{part}-kappa{kappa:g}.h5": some for kappa, some in made.by_screening().items()}
         out.mkdir(parents=True, exist_ok=True)
-    for path, some in files.items():
-        save_plasma(some, path)
+        wanted = {
+            out / f"{grid}-{part}-kappa{kappa:g}.h5": [entry for entry in entries if entry.kappa == kappa]
+            for kappa in sorted({entry.kappa for entry in entries}, reverse=True)  # those of few pairs first
+        }
+    files: dict[Path, PlasmaCorpus] = {}
+    done = 0
+    for path, some_entries in wanted.items():
+        runs = []
+        for run in record_plasma(some_entries, engine=engine, workers=workers):
+            runs.append(run)
+            done += 1
+            _progress(done, len(entries), f"Gamma {run.entry.gamma:g} at kappa {run.entry.kappa:g}")
+        files[path] = PlasmaCorpus(grid=grid, runs=tuple(runs))
+        save_plasma(files[path], path)
     rows = [
         {
             "file": str(path),

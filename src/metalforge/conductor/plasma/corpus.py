@@ -144,13 +144,6 @@ class PlasmaCorpus:
         taught = PlasmaCorpus(grid=self.grid, runs=self.part("train"))
         return joined_runs((taught, PlasmaCorpus(grid=other.grid, runs=other.part("test"))))
 
-    def by_screening(self) -> dict[float, "PlasmaCorpus"]:
-        """Return the runs of every kappa as a corpus of their own."""
-        return {
-            kappa: PlasmaCorpus(grid=self.grid, runs=tuple(r for r in self.runs if r.entry.kappa == kappa))
-            for kappa in sorted({run.entry.kappa for run in self.runs})
-        }
-
 
 class _PlasmaRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grid: str
