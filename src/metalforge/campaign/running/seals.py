@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from metalforge.lattice.run import NEVER_INFINITE
 from metalforge.pipeline import Emit
 
 from .orders import Block, Volley
@@ -64,9 +63,9 @@ def _wrong(block: Block) -> str:
         if block.seal != seal_of(block):
             return f"{block.chain}: what came is not what passed the gate"
         for segment in block.segments:
-            for name in NEVER_INFINITE:
-                if not all(map(isfinite, segment.columns[name])):
+            for name, values in segment.columns.items():  # nothing else can be written
+                if not all(map(isfinite, values)):
                     return f"{block.chain}: `{name}` is not finite"
-    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError) as error:
         return f"{block.chain}: it cannot be read ({error})"
     return ""
