@@ -12,7 +12,7 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES)) $(wildcard src/metalforge/native/cuda/*.cu*)
 
-.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-browser test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-browser screenshots test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests; slower ones have targets of their own:"
@@ -22,7 +22,7 @@ help:
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel as CUDA, run them on the host; no GPU needed"
-	@echo "make bench      compare speed with peers and ceilings; make docs, format, install, clean"
+	@echo "make bench      compare speed with peers and ceilings; make docs, screenshots, format, install, clean"
 
 $(BIN)/python:
 	@tools/check-prerequisites $(PYTHON)
@@ -80,23 +80,33 @@ test-cluster: test-cluster-install
 # The live page in a real browser: that of the system, since Playwright's own download is 400 MB.
 test-browser: $(VENV)/.group-test $(VENV)/.group-browser
 	@tools/chromium --install
-	$(BIN)/python -m pytest -m "browser" tests/browser
+	$(BIN)/python -m pytest -m "browser and not long" tests/browser
+
+# Pictures of the live page and the report, of campaigns that are run for them.
+screenshots: $(VENV)/.group-test $(VENV)/.group-browser
+	@tools/chromium --install
+	$(BIN)/python tools/screenshots.py build/screenshots
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files
-PARTS := quenched dynamical campaign coverage plasma cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
+PARTS := quenched dynamical campaign coverage plasma page cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
 LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py
 LONG_campaign := tests/statistical/test_campaign_physics.py tests/statistical/test_peak_prior_campaigns.py tests/unit/campaign
 LONG_coverage := tests/statistical/test_coverage.py
 LONG_plasma := tests/unit/plasma/test_plasma_card.py tests/statistical/test_plasma_physics.py tests/statistical/test_transport_coverage.py
+LONG_page := tests/browser
 LONG_cluster := tests/cluster
 LONG_cluster-kills := tests/chaos/test_cluster_kills.py
 LONG_cluster-faults := tests/chaos/test_cluster_faults.py
 $(foreach attack,$(CHAOS),$(eval LONG_chaos-$(attack) := tests/chaos/test_chaos_$(attack).py))
 PART ?= $(PARTS)
 UNKNOWN_PARTS = $(filter-out $(PARTS),$(PART))
-test-long: $(VENV)/.group-test $(if $(filter cluster%,$(PART)),$(VENV)/.group-cluster) $(if $(filter plasma,$(PART)),$(VENV)/.group-bench)
+GROUPS_plasma := bench
+GROUPS_page := browser
+GROUPS_cluster := cluster
+test-long: $(VENV)/.group-test $(foreach part,$(PART),$(addprefix $(VENV)/.group-,$(GROUPS_$(firstword $(subst -, ,$(part))))))
+	@$(if $(filter page,$(PART)),tools/chromium --install,:)
 	@$(if $(UNKNOWN_PARTS),echo "PART must be of: $(PARTS). Got $(UNKNOWN_PARTS)" && exit 2,:)
 	$(BIN)/python -m pytest -m "long and not cuda" $(foreach part,$(PART),$(LONG_$(part)))
 

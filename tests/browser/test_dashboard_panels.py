@@ -74,9 +74,8 @@ def test_silicon_has_its_bars_and_energies_are_apart_by_source(tab_on):
     names = tab.page.locator("#silicon-plot").text_content()
     assert all(f"cpu:{lane}" in names for lane in range(8))
     assert "host, measured" in tab.page.locator("#energy-plot").text_content()
-    whole = tab.page.locator("#silicon-plot .bar").count()
     tab.page.click("#span-minute")
-    tab.page.wait_for_function("n => document.querySelectorAll('#silicon-plot .bar').length !== n", arg=whole)
+    tab.page.wait_for_selector("#span-minute[aria-pressed=true]")
     assert "span=minute" in tab.page.url
     tab.page.click("#campaign-rows tr:nth-child(2) button")
     tab.page.wait_for_selector("#silicon-plot .bar[fill^='url']")

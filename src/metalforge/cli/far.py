@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,8 +40,13 @@ def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool,
         raise SpecError(f"{directory}: a campaign is there\nhint: metalforge resume {directory} goes on with it")
     if live:
         directory.mkdir(parents=True, exist_ok=True)
-    with live_page(directory, live, as_json):
-        _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
+    try:
+        with live_page(directory, live, as_json):
+            _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
+    finally:
+        if live:
+            with suppress(OSError):
+                directory.rmdir()  # one that nothing came of
 
 
 def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: bool) -> None:

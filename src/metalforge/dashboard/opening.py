@@ -143,7 +143,7 @@ def serve(
     with page.listening, suppress(KeyboardInterrupt), ExitStack() as until_the_end:
 
         def ready() -> None:
-            (say or _tell)("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
+            (say or _tell)("".join(f"{line}\n" for line in _said(page, host, own_token=token_file is not None)))
             until_the_end.enter_context(_shown(page.link, browser))
 
         page.server.when_ready = ready
@@ -151,7 +151,7 @@ def serve(
 
 
 def _tell(lines: str) -> None:
-    sys.stderr.write(lines)
+    sys.stderr.write(f"{lines}Ctrl-C ends the page; campaigns go on\n")
     sys.stderr.flush()
 
 
@@ -163,7 +163,6 @@ def _said(page: OpenPage, host: str, *, own_token: bool) -> Iterator[str]:
         yield f"from another machine: ssh -L {port}:127.0.0.1:{port} {there}, then the same address there"
     else:
         yield f"warning: {host} is reached from other machines unencrypted: whoever is on the way reads the token"
-    yield "Ctrl-C ends the page; campaigns go on"
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from metalforge.campaign.physics import selection
 from metalforge.campaign.physics.curve import curve
-from metalforge.campaign.physics.selection import prepare
+from metalforge.campaign.physics.selection import block_lengths, prepare
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
@@ -167,3 +168,16 @@ def test_memory_of_short_chains_is_that_of_long_ones():
     pooled = pooled_tau(np.full(31, 5.69), list(loop.T), 60.0)
     assert pooled[0] == pytest.approx(truth, rel=0.3)
     assert pooled_tau(np.array([5.69]), [np.ones(50)], 60.0)[0] == 0.5
+
+
+def test_blocks_of_many_long_chains_are_thousands_and_not_more(around, monkeypatch):
+    """They get longer all alike; place and error stay what they were, as far as that is known."""
+    found = locate(around, seed=1)
+    chains, _ = prepare(around)
+    usual = sum(c.energy.size / b for c, b in zip(chains, block_lengths(chains), strict=True))
+    monkeypatch.setattr(selection, "MOST_BLOCKS", usual / 4)
+    fewer = sum(c.energy.size / b for c, b in zip(chains, block_lengths(chains), strict=True))
+    assert fewer == pytest.approx(usual / 4, rel=0.1)
+    coarse = locate(around, seed=1)
+    assert coarse.beta_c == pytest.approx(found.beta_c, abs=0.01 * found.error)
+    assert coarse.error == pytest.approx(found.error, rel=0.25)

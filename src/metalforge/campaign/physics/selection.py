@@ -32,6 +32,8 @@ SURE_OVERLAP = 2.0
 BLOCK_TAU = 3.0
 """Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
 cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
+MOST_BLOCKS = 6000
+"""Blocks of all chains together, about: errors are then known to 1 %, and tables of more take gigabytes."""
 OBSERVED_ROWS = 30
 """Rows below which a steerer is told nothing."""
 OBSERVED_TAU = 6.0
@@ -188,13 +190,16 @@ def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
 
 
 def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
-    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share the longest."""
+    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share the longest.
+
+    Blocks are longer where there would be more than thousands of them.
+    """
     ladders = {chain.point.ladder for chain in chains} - {""}
     shared = {name: max(c.tau for c in chains if c.point.ladder == name) for name in ladders}
     taus = [shared.get(chain.point.ladder, chain.tau) for chain in chains]
-    return [
-        max(1, min(int(np.ceil(BLOCK_TAU * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)
-    ]
+    blocks = sum(chain.energy.size / (BLOCK_TAU * tau) for tau, chain in zip(taus, chains, strict=True))
+    longer = BLOCK_TAU * max(1.0, blocks / MOST_BLOCKS)
+    return [max(1, min(int(np.ceil(longer * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)]
 
 
 def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:
