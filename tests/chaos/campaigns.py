@@ -8,7 +8,7 @@ import msgspec
 from metalforge.campaign.spec import Budget, CampaignSpec, Steering, WarmUpPolicy
 from metalforge.lattice import ChainSpec, HmcSpec
 from metalforge.lattice.sea import FermionSpec
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import PARTICLES, ROUNDS
 
 SMALL = (4, 4, 4, 2)
 HMC: Mapping[str, Any] = {"algorithm": "hmc", "integrator": "leapfrog", "n_steps": 6}
@@ -58,6 +58,10 @@ CAMPAIGNS: dict[str, CampaignSpec] = {
         _spec("processes", running=PROCESS),
         _spec("hmc-processes", updates=300, running=PROCESS, parts=SHORT, **HMC),
         _spec("check-all-processes", "D", updates=300, running=PROCESS),
+        PARTICLES,
+        msgspec.structs.replace(
+            PARTICLES, name="particles-processes", running=msgspec.structs.replace(PARTICLES.running, **PROCESS)
+        ),
     )
 }  # fmt: skip
 """All deterministic. The heads of those that are named `hmc` and `quarks` are trusted: they end warm-ups."""

@@ -11,9 +11,9 @@ import msgspec
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy, load_spec
+from metalforge.campaign.spec import Budget, CampaignSpec, Steering, WarmUpPolicy, load_spec
 from metalforge.core.errors import MetalforgeError
-from reference.small_campaigns import ROUNDS, run_until
+from reference.small_campaigns import PARTICLES, ROUNDS, run_until
 
 SPEC = "spec.toml"
 LITTLE = msgspec.structs.replace(
@@ -25,9 +25,14 @@ LITTLE = msgspec.structs.replace(
     running=msgspec.structs.replace(ROUNDS.running, block=20, producers=1),
 )
 """Four visits or so, a fifth of a second."""
-STRANGER = msgspec.structs.replace(LITTLE, name="stranger", seed=8)
-INTERRUPTED_AT = 150
-"""Updates after which one copy of the campaign is interrupted: two chains have checkpoints then."""
+PARTICLES_LITTLE = msgspec.structs.replace(
+    PARTICLES,
+    name="little",
+    budget=Budget(trajectories=36),
+    running=msgspec.structs.replace(PARTICLES.running, producers=1),
+)
+INTERRUPTED = 5 / 8
+"""Part of its updates after which one copy of the campaign is interrupted: two chains have checkpoints then."""
 
 Bytes = Callable[[bytes, random.Random], bytes]
 
@@ -127,15 +132,17 @@ class Damaged(msgspec.Struct, frozen=True, kw_only=True):
 class Targets:
     """Campaigns in a folder, whole and interrupted, whose files are damaged in copies."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, little: CampaignSpec = LITTLE) -> None:
+        stranger = msgspec.structs.replace(little, name="stranger", seed=8)
+        self._spec = little
         self.copy = folder / "copy"
         self.whole, self.part, self.stranger = folder / "whole", folder / "part", folder / "stranger"
         self.digests = {}
-        for spec, directory in ((LITTLE, self.whole), (STRANGER, self.stranger)):
+        for spec, directory in ((little, self.whole), (stranger, self.stranger)):
             with Campaign.open(spec, directory) as campaign:
                 self.digests[spec.sha256] = campaign.run().digest()
-        with Campaign.open(LITTLE, self.part) as campaign:
-            assert run_until(campaign, INTERRUPTED_AT).finished is None
+        with Campaign.open(little, self.part) as campaign:
+            assert run_until(campaign, round(INTERRUPTED * little.budget.trajectories)).finished is None
         self.chains = sorted(path.name for path in (self.part / "chains").iterdir())
         assert len(self.chains) > 1
 
@@ -202,7 +209,7 @@ class Targets:
         self.copy.mkdir()
         path, again = self.copy / SPEC, self.copy / "again.toml"
         damage = rng.choice(TEXT)
-        path.write_bytes(damage(rng.choice([(self.whole / SPEC).read_bytes(), spec_text(LITTLE).encode()]), rng))
+        path.write_bytes(damage(rng.choice([(self.whole / SPEC).read_bytes(), spec_text(self._spec).encode()]), rng))
 
         def look() -> str:
             found = load_spec(path)

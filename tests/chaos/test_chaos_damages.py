@@ -3,7 +3,7 @@
 import pytest
 
 from . import ledger
-from .damages import TARGETS, Targets
+from .damages import PARTICLES_LITTLE, TARGETS, Targets
 
 SHORT, MIDDLE, LONG, BATCH = 200, 1000, 10_000, 100
 
@@ -24,6 +24,12 @@ def test_damaged_files_are_refused_by_name_or_do_no_harm(targets):
     found = damaged(targets, range(SHORT))
     assert {outcome.ended for outcome in found} == {"refused", "same"}
     assert len({outcome.target for outcome in found}) == len(TARGETS)
+
+
+@pytest.mark.chaos
+def test_damaged_files_of_particles_are_refused_by_name_or_do_no_harm(arena):
+    found = damaged(Targets(arena / "particles", PARTICLES_LITTLE), range(60))
+    assert {outcome.ended for outcome in found} == {"refused", "same"}
 
 
 @pytest.mark.chaos

@@ -6,7 +6,7 @@ from . import ledger
 from .campaigns import CAMPAIGNS, RUNS
 from .kills import Victims, Whole, attack
 
-SHORT = {"heatbath": 2, "check-flagged": 2, "check-all": 2, "hmc": 2, "quarks": 2}
+SHORT = {"heatbath": 2, "particles": 2, "check-flagged": 2, "check-all": 2, "hmc": 2, "quarks": 2}
 """Kills of each campaign in the short form."""
 NAMES = [*CAMPAIGNS, *RUNS]
 MIDDLE = {name: 3 if name.endswith("processes") or name.startswith("ladders") else 5 for name in NAMES}

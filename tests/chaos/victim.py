@@ -26,6 +26,7 @@ from metalforge.lattice.faults import faults_at
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
+from metalforge.plasma.trajectory import TrajectoryRun
 from reference.trusted_heads import scores
 
 from .campaigns import CAMPAIGNS, RUNS, TRUSTING
@@ -105,7 +106,13 @@ class Trap:
                     self.strike(child.pid)
             return request(child, verb, *arguments)
 
-        Chain.update, recording.evaluate_again = updating, evaluating
+        follow = TrajectoryRun.step
+
+        def following(run):
+            self.pass_by("update")
+            return follow(run)
+
+        Chain.update, TrajectoryRun.step, recording.evaluate_again = updating, following, evaluating
         os.replace, Child.request = replacing, requesting
 
     def _journal(self) -> None:

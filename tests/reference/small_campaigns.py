@@ -2,7 +2,7 @@
 
 import msgspec
 
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Plasma, Running, Screening, Steering, WarmUpPolicy
 from metalforge.core.quantities import Measured
 
 ROUNDS = CampaignSpec(
@@ -16,6 +16,20 @@ ROUNDS = CampaignSpec(
     running=Running(block=30, deterministic=True, producers=2, checkpoint_s=0.0),
 )
 """Deterministic, eight visits or so, a second."""
+
+PARTICLES = CampaignSpec(
+    name="particles",
+    seed=7,
+    plasma=Plasma(kappa=4.0, particles=(104,), gamma_min=100.0, gamma_max=900.0, segment=10.0),
+    budget=Budget(trajectories=100),
+    warmup=WarmUpPolicy(longest=3, shortest=2),
+    steering=Steering(visit=10, initial=3),
+    running=Running(block=4, deterministic=True, producers=2, checkpoint_s=0.0),
+)
+"""The same of a plasma: eight visits or so. Segments are far too short for physics, and long enough for bits."""
+
+PHYSICS = {"links": ROUNDS, "particles": PARTICLES}
+"""What has to hold of any physics is tested with each of these."""
 
 QUICK = msgspec.structs.replace(
     ROUNDS, name="quick", budget=Budget(trajectories=1200), running=Running(block=30, producers=2, checkpoint_s=0.0)

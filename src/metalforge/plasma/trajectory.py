@@ -171,6 +171,8 @@ class TrajectoryRun:
         parts: list[Sampled] = []
         powers, order = np.zeros(len(self._waves.lengths)), 0.0
         try:
+            if not (np.isfinite(before.positions).all() and np.isfinite(before.velocities).all()):
+                raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} begins with no finite particles")
             for _ in range(self.blocks):
                 parts.append(self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=frames))
                 powers += mode_powers(self.particles.positions, spec.length, self._waves) / self.blocks

@@ -8,19 +8,19 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import BlockDone, Record, Rows
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import PHYSICS
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+@pytest.fixture(scope="module", params=PHYSICS)
+def uninterrupted(request, tmp_path_factory):
     """The state of a campaign that was left alone, and its directory."""
     directory = tmp_path_factory.mktemp("whole")
-    with Campaign.open(ROUNDS, directory) as campaign:
+    with Campaign.open(PHYSICS[request.param], directory) as campaign:
         return campaign.run(), directory
 
 
 def test_the_same_spec_gives_the_same_bits(uninterrupted, tmp_path):
-    with Campaign.open(ROUNDS, tmp_path / "again") as campaign:
+    with Campaign.open(uninterrupted[0].spec, tmp_path / "again") as campaign:
         again = campaign.run()
     assert again.digest() == uninterrupted[0].digest()
     assert [v.reason for v in again.visits] == [v.reason for v in uninterrupted[0].visits]
