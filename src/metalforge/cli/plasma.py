@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metalforge.campaign.store import DirectoryLock
+    from metalforge.conductor.plasma.acting import HeadStop
     from metalforge.native.engine import Engine
     from metalforge.plasma.references import Reference
     from metalforge.plasma.replicas import PlasmaReplicas
@@ -36,7 +37,7 @@ def run(
     time: Annotated[float | None, typer.Option(help="Measured, in 1/omega_p. Default 1000, or as resumed.")] = None,
     until_error: Annotated[
         float | None,
-        typer.Option(help="End when D_N* and eta* are known to this part, 0.05 say; --time at the latest."),
+        typer.Option(help="End when D_N* and eta* are known to this part (0.05), or after --time."),
     ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="Let transport heads end it, where they are trusted.")] = False,
     dt: Annotated[float, typer.Option(help="Time step. Default: by gamma.")] = 0.0,
@@ -73,6 +74,8 @@ def run(
             )
             for one in runs:
                 _shorten(one)
+                if until_error is not None:
+                    one.job = msgspec.structs.replace(one.job, until_error=until_error)
         else:
             point = {"gamma": gamma, "kappa": kappa, "particles": particles}
             if missing := [name for name, value in point.items() if value is None]:
@@ -96,15 +99,19 @@ def run(
                     )
             engine = _engine(substrate or "auto", threads)
             runs = [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in asked]
-        finished = _run(PlasmaReplicas(runs))
+        stop = _heads_of(runs) if heads else None
+        finished = _run(PlasmaReplicas(runs), stop)
     if all(one.measured > 0 for one in runs):
         summaries = [one.summary() for one in runs]
         if as_json:
-            print_json(summaries[0] if len(runs) == 1 else {"replicas": summaries})
+            shown = summaries[0] if len(runs) == 1 else {"replicas": summaries}
+            print_json(shown if stop is None else msgspec.to_builtins(shown) | {"heads": _said_by(stop, runs)})
         elif len(runs) == 1:
             _show(summaries[0])
         else:
             _show_replicas(summaries)
+        if stop is not None and not as_json:
+            _show_heads(_said_by(stop, runs))
     if not finished:
         left = runs[0].job.checkpoint if len(runs) == 1 else runs[0].job.checkpoint.parent.parent
         sys.stderr.write(
@@ -112,6 +119,34 @@ def run(
             f"hint: continue with `metalforge plasma run --resume {left}`\n"
         )
         raise typer.Exit(130)
+
+
+def _heads_of(runs: "Sequence[PlasmaRun]") -> "HeadStop":
+    """Return the heads at work on runs that end by their error."""
+    from metalforge.conductor.plasma.acting import HeadStop
+
+    target = runs[0].job.until_error
+    if target is None:
+        raise SpecError("`--heads` end runs by their error\nhint: --until-error 0.05")
+    stop = HeadStop(runs, target)
+    if stop.why_not:
+        sys.stderr.write(f"heads do not act: {stop.why_not}; the jackknife's rule ends the run\n")
+    return stop
+
+
+def _said_by(stop: "HeadStop", runs: "Sequence[PlasmaRun]") -> dict[str, Any]:
+    """Return what heads had to do with the end of runs."""
+    weighed = stop.weighed(runs)
+    both = None if weighed is None else {"diffusion_infinite": weighed[0], "viscosity": weighed[1]}
+    return {"acted": weighed is not None, "why_not": stop.why_not, "weighed": both}
+
+
+def _show_heads(said: dict[str, Any]) -> None:
+    if said["weighed"] is None:
+        print_text(f"heads did not act: {said['why_not'] or 'their window was not over'}")
+        return
+    rows = [(name, f"{v.mean:.6g}", f"{v.error:.2g}") for name, v in said["weighed"].items()]
+    print_table("With what the heads say of the window weighed in", ("observable", "mean", "error"), rows)
 
 
 @app.command()
@@ -170,7 +205,7 @@ def _silicon_of(engine: str) -> str:
     return kind if kind == "cpu" else f"{kind}:{number}"
 
 
-def _run(together: "PlasmaReplicas") -> bool:
+def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
     """Run with a progress bar on stderr (on a terminal) and the traces the jobs ask for."""
     bar = progress_bar()
     task = bar.add_task("warm-up", total=together.remaining)
@@ -187,7 +222,7 @@ def _run(together: "PlasmaReplicas") -> bool:
                     trace.write(msgspec.json.encode(line).decode() + "\n")
 
         with stop_flag() as stops, bar:
-            return together.run(should_stop=lambda: bool(stops), on_block=on_block)
+            return together.run(should_stop=lambda: bool(stops), on_block=on_block, enough=enough)
 
 
 def _show_replicas(summaries: "Sequence[PlasmaSummary]") -> None:

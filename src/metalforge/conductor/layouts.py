@@ -46,6 +46,31 @@ CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
 """The heads of design documents 004 (twelve outputs, since the phase has two) and 003."""
 
 
+PLASMA_2 = LAYOUTS["plasma-2"]
+"""Transport coefficients from the beginning of a plasma's run."""
+PLASMA_FEATURES = "plasma-features-1"
+
+
+def fed_by(layout: HeadLayout, features: str) -> HeadLayout:
+    """Return a layout as it is on inputs of a schema: heads that these inputs cannot feed are unavailable.
+
+    On plasma the transport heads are those of `plasma-2`, and no other is fed; on a lattice they are not.
+    """
+    if features != PLASMA_FEATURES:
+        heads = [h if needs(h.name) != "plasma" else msgspec.structs.replace(h, available=False) for h in layout.heads]
+    else:
+        heads = [
+            PLASMA_2[h.name] if needs(h.name) == "plasma" else msgspec.structs.replace(h, available=False)
+            for h in layout.heads
+        ]
+    return msgspec.structs.replace(layout, heads=tuple(heads))
+
+
+def needs(head: str) -> str:
+    """Return what a head needs to see: a lattice or a plasma."""
+    return "plasma" if head in PLASMA_2.names else "lattice"
+
+
 def label_of(head: str) -> str:
     """Return the name of a head's label: its own, or that of the head it shares one with."""
     return LABEL_OF.get(head, head)

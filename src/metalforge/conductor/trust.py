@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
+from .layouts import needs
+
 if TYPE_CHECKING:
     from .scores import HeadScore
 
@@ -185,7 +187,7 @@ def trust_of(layout: HeadLayout) -> Trust:
     trust = Trust()
     for head in layout.heads:
         if not head.available:
-            trust.mark(head.name, "unavailable: nothing feeds its inputs")
+            trust.mark(head.name, f"unavailable: needs {needs(head.name)} input")
         elif not head.trained:
             trust.mark(head.name, "untrained")
     return trust

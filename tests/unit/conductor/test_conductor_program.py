@@ -34,7 +34,7 @@ def test_the_presets_have_the_agreed_names():
     assert " ".join(GPU_PREP_11.names) == GPU_PREP
     assert CONDUCTOR_11.width == 12
     assert GPU_PREP_11.width == 11
-    assert set(LAYOUTS) == {"conductor-11", "gpu-prep-11"}
+    assert set(LAYOUTS) == {"conductor-11", "gpu-prep-11", "plasma-2"}
     with pytest.raises(UnknownNameError, match="conductor-11"):
         layout("conductor-12")
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from metalforge.conductor.layouts import CONDUCTOR_11, fed_by, migrate
 from metalforge.core.arrays import Doubles
 from metalforge.plasma.ending import at_border, enough, found_together
 from metalforge.plasma.observables import Quoted
@@ -24,7 +25,7 @@ from metalforge.plasma.spec import SAMPLE_TIME, PlasmaSpec
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .frames import FRAME_TIME, SETTLED, Looks, PlasmaFrames
+from .frames import FRAME_TIME, SCHEMA, SETTLED, Looks, PlasmaFrames
 from .heads import LAYOUT, TransportFit, TransportHeads, said_of
 from .report import TransportEvaluation
 from .windows import HEADS
@@ -47,6 +48,11 @@ def shipped_transport() -> ShippedTransport:
         weights = load_weights(path)
     scores = msgspec.json.decode((folder / f"{LAYOUT}.json").read_bytes(), type=TransportEvaluation)
     return ShippedTransport(weights, scores)
+
+
+def conductor_on_plasma() -> EsnWeights:
+    """Return the network of the package with the heads of conductor-11: on plasma its transport heads alone speak."""
+    return migrate(shipped_transport().weights, fed_by(CONDUCTOR_11, SCHEMA.name))
 
 
 class WindowReader:
