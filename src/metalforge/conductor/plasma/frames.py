@@ -27,8 +27,8 @@ FRAME_TIME = 0.2
 LAGS = (0.4, 1.6, 5.0, 14.0, 40.0)
 WAVES = (1.0, 2.0, 3.2, 4.3)
 """Wave numbers a k at which the structure factor is looked at, as near as the box has them."""
-OF_EACH = 4
-"""Wave vectors of a wave number, at most."""
+OF_EACH, WAVE_EVERY = 4, 5
+"""Wave vectors of a wave number, at most; and frames between two looks, in between the last one stands."""
 ENERGIES = ("kinetic", "phi", "virial")
 STRESS_COLUMNS = tuple(f"stress_{name}" for name in STRESSES)
 LAG_COLUMNS = tuple(f"{what}_{lag:g}" for what in ("vacf", "msd") for lag in LAGS)
@@ -48,6 +48,7 @@ class Looks:
         self._waves = _waves(spec.length)
         self._shells = [self._waves.lengths == k for k in np.unique(self._waves.lengths)]
         self._places, self._speeds = (np.empty((0, spec.particles, 3)) for _ in range(2))
+        self._frames, self._last = 0, np.zeros(len(WAVES))
 
     def take(self, samples: Mapping[str, Doubles], positions: Doubles, velocities: Doubles) -> Doubles:
         """Return the columns (COLUMNS, frames) of the next frames; samples are means over those of a frame."""
@@ -67,10 +68,19 @@ class Looks:
                 memory = np.einsum("tij,tij->t", speeds[now], speeds[then]) / particles
                 found[len(sums) + i, first - kept :] = memory
                 found[len(sums) + len(LAGS) + i, first - kept :] = np.einsum("tij,tij->t", gone, gone) / particles
-        powers = mode_powers(positions, self._length, self._waves)
-        found[-len(WAVES) :] = [powers[:, shell].mean(axis=1) for shell in self._shells]
+        found[-len(WAVES) :] = self._structure(positions)
         self._places, self._speeds = places[-SETTLED:].copy(), speeds[-SETTLED:].copy()
         return found
+
+    def _structure(self, positions: Doubles) -> Doubles:
+        """Return S(k) of frames (WAVES, frames), looked at every few of them."""
+        number = self._frames + np.arange(len(positions))
+        self._frames += len(positions)
+        looked = np.flatnonzero(number % WAVE_EVERY == 0)
+        powers = mode_powers(positions[looked], self._length, self._waves)
+        seen = np.array([self._last, *np.array([powers[:, shell].mean(axis=1) for shell in self._shells]).T])
+        self._last = seen[-1]
+        return seen[np.searchsorted(looked, np.arange(len(positions)), side="right")].T
 
 
 def _waves(length: float) -> WaveVectors:

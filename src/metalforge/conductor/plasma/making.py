@@ -7,7 +7,7 @@ together; on cores each goes alone, in so many processes.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +18,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine, Motion, Sampled
-from metalforge.plasma.box import Particles, begin, open_batch
+from metalforge.plasma.box import begin, open_batch
 from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
 from metalforge.plasma.spec import PlasmaSpec
@@ -92,12 +92,12 @@ class _Following:
         self._temperature: list[Doubles] = []
         self._stress: list[Doubles] = []
 
-    def take(self, seen: Sampled, particles: Particles) -> None:
-        """Take a block; it belongs to the window where it has frames."""
+    def take(self, seen: Sampled, positions: Doubles, velocities: Doubles) -> None:
+        """Take a block and where particles are at its end; it belongs to the window where it has frames."""
         series = series_of(self.spec, seen.sums, 0.0)
         self._temperature.append(2 * series["kinetic"] / (3 * self.spec.particles - 3))
         self._stress.append(np.array([series[f"stress_{name}"] for name in STRESSES]))
-        self._far.add(particles.unwrapped, particles.velocities)
+        self._far.add(positions, velocities)
         if len(seen.positions):
             self._window.append(self._looks.take(series, seen.positions, seen.velocities))
             if self.entry.shuffled:
@@ -142,13 +142,22 @@ def _runs(entries: Sequence[PlasmaEntry], engine: Engine) -> list[PlasmaRecord]:
     bath, free = [spec.langevin(FRICTION) for spec in specs], [spec.nve for spec in specs]
     for _ in range(round(entries[0].warmup / first.block_time)):
         replicas.advance(bath, first.block_steps)
-    for one in replicas.particles:
-        one.stop_drifting()
+    for still in replicas.particles:
+        still.stop_drifting()
     samples = first.block_steps // first.sample_steps
     watched = round(entries[0].window / first.block_time)
     with ThreadPoolExecutor(default_threads() if len(entries) > 1 else 1) as pool:
+        taken: list[Future[None]] = []
         for block in range(round(entries[0].time / first.block_time)):
             frames = round(first.block_time / FRAME_TIME) if block < watched else 0
             seen = replicas.advance(free, first.block_steps, samples=samples, frames=frames)
-            list(pool.map(_Following.take, following, seen, replicas.particles))
+            # What a block gave is taken up while the next one is on its way.
+            for job in taken:
+                job.result()
+            taken = [
+                pool.submit(run.take, its, one.unwrapped, one.velocities)
+                for run, its, one in zip(following, seen, replicas.particles, strict=True)
+            ]
+        for job in taken:
+            job.result()
         return list(pool.map(_Following.record, following))
