@@ -1,6 +1,5 @@
 """Launch scripts with Ray itself: only what starts processes on other machines is a stand-in."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,11 +14,13 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import preset
 from metalforge.cluster.launch import SlurmJob, slurm_script
 from metalforge.cluster.marked import wait_until
-from reference.cluster_stand import Stand, guide_steps
+from reference.cluster_stand import Stand
+from reference.document_blocks import PAGES, run_page, runnable
 
 pytestmark = pytest.mark.cluster
 
 BIN = Path(sys.executable).parent
+NEED_RAY = [page for page in PAGES if runnable(page, frozenset({"ray"}))]
 
 
 class RealNodes(Stand):
@@ -67,14 +68,7 @@ def test_a_job_that_meets_its_limit_queues_again_and_goes_on(tmp_path):
 
 
 @pytest.mark.long
-def test_the_guide_can_be_followed_where_ray_is(tmp_path):
+@pytest.mark.parametrize("page", NEED_RAY, ids=lambda page: page.name)
+def test_a_page_can_be_followed_where_ray_is(page, tmp_path):
     """Every step of it that needs no other machine, in its order."""
-    given = os.environ | {"PATH": f"{BIN}:/usr/bin:/bin"}
-    steps = [
-        code for mark, code in guide_steps() if mark == "ray" or "spec.toml --out here" in code or "> spec.toml" in code
-    ]
-    assert len(steps) >= 5
-    for code in steps:
-        command = ["bash", "-e", "-o", "pipefail", "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=given)
-        assert done.returncode == 0, (code, done.stderr)
+    assert run_page(runnable(page, frozenset({"ray"})), tmp_path)

@@ -1,110 +1,91 @@
-"""What the documents show runs: their Python prints what they say it prints, and the README's commands work."""
+"""What the documents show runs: every page as a session of its own, printing what the page says it prints."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
-import typer.main
 
-from metalforge.cli.main import app
-from reference.cluster_stand import guide_steps
+from reference.document_blocks import (
+    FENCE,
+    MARKS,
+    PAGES,
+    PARSED,
+    ROOT,
+    assert_parses,
+    assert_prints,
+    blocks,
+    commands,
+    run_page,
+    runnable,
+)
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def _blocks(text):
-    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-BLOCKS = _blocks(README)
-
-
-def _python_blocks():
-    """Each python block with the text block that follows it: the output it promises."""
-    for blocks in (BLOCKS, *(_blocks(guide.read_text()) for guide in GUIDES)):
-        for (language, code), follows in pairwise([*blocks, ("", "")]):
-            if language != "python":
-                continue
-            yield code, follows[1] if follows[0] == "text" else None
+README = blocks((ROOT / "README.md").read_text())
+HERE = [page for page in PAGES if runnable(page)]
+LONG = [page for page in PAGES if runnable(page, frozenset({"long"}))]
 
 
-def test_the_readme_has_blocks_of_each_kind():
-    assert {"python", "bash"} <= {language for language, _ in BLOCKS}
+def name(page):
+    return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize(("code", "promised"), list(_python_blocks()))
-def test_python_blocks_run_and_print_what_the_readme_says(code, promised, tmp_path):
-    done = _python(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    if promised is not None:
-        assert done.stdout.strip() == promised.strip()
+@pytest.mark.parametrize("page", HERE, ids=name)
+def test_a_page_can_be_followed(page, tmp_path):
+    assert run_page(runnable(page), tmp_path)
 
 
-def _python(code, cwd, *words):
-    command = [sys.executable, "-W", "error", "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+@pytest.mark.long
+@pytest.mark.parametrize("page", LONG, ids=name)
+def test_a_page_can_be_followed_to_its_long_blocks(page, tmp_path):
+    assert run_page(runnable(page, frozenset({"long"})), tmp_path)
 
 
-def test_the_guide_to_evaluation_can_be_followed(tmp_path):
-    commands = 0
-    for language, code in _blocks((ROOT / "docs" / "guides" / "evaluate.md").read_text()):
-        if language == "python":
-            assert _python(code, tmp_path).returncode == 0
-        for line in code.splitlines() if language == "bash" else []:
-            done = _python("from metalforge.cli import main; main()", tmp_path, *line.split()[1:])
-            assert done.returncode == 0, (line, done.stderr)
-            commands += 1
-    assert commands >= 4
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_of_commands_or_python_is_run_or_parsed(page):
+    text = page.read_text()
+    found = blocks(text)
+    assert len(found) == text.count("\n```") // 2 - len(re.findall(r"^```\n.*?^```$", text, re.M | re.S)), name(page)
+    assert {mark for block in found for mark in block.marks} <= MARKS
+    assert not [block for block in found if block.language in {"console", "sh", "shell"}], "bash runs, console does not"
+    for block in found:
+        for words in commands(block) if block.language == "bash" and block.marks & PARSED else []:
+            assert_parses(words)
 
 
-def test_the_guide_to_clusters_can_be_followed_as_far_as_one_machine_goes(tmp_path):
-    steps = guide_steps()
-    assert {mark for mark, _ in steps} == {"", "ray", "elsewhere"}
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    here = [code for mark, code in steps if not mark]
-    assert len(here) >= 7
-    for code in here:
-        command = ["bash", "-e", "-o", "pipefail", "-c", code]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, check=False, env=os.environ | {"PATH": path}
-        )
-        assert done.returncode == 0, (code, done.stderr)
-
-
-def test_what_the_guide_runs_elsewhere_is_accepted_here():
-    known = typer.main.get_command(app)
-    lines = [
-        shlex.split(line, comments=True)
-        for mark, code in guide_steps()
-        if mark == "elsewhere"
-        for line in code.splitlines()
-    ]
-    commands = [words[1:] for words in lines if words and words[0] == "metalforge"]
-    assert len(commands) >= 3
-    for words in commands:
-        command = known
-        while hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
-        assert command.make_context(command.name, words).params
-
-
-def test_bash_blocks_name_real_make_targets_and_verbs(tmp_path):
+def test_the_readme_names_the_two_commands_and_real_targets():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = [line.split("#")[0].split() for _, code in BLOCKS for line in code.splitlines() if line.strip()]
-    makes = [c[1] for c in commands if c[:1] == ["make"]]
-    verbs = [c for c in commands if c and c[0] in {"metalforge", ".venv/bin/metalforge"}]
-    assert {"demo", "test"} <= set(makes)
-    assert set(makes) <= targets
-    assert verbs
-    for words in verbs:
-        command = [sys.executable, "-c", "from metalforge.cli import main; main()", *words[1:]]
-        own_cache = os.environ | {"METALFORGE_CACHE": str(tmp_path)}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=own_cache)
-        assert done.returncode == 0, (words, done.stderr)
+    makes = {line.split()[1] for block in README for line in block.code.splitlines() if line.startswith("make ")}
+    assert {"demo", "test"} <= makes <= targets
+
+
+def test_the_site_teaches_with_pages_that_run():
+    tutorials = [page for page in HERE if "tutorials" in page.parts]
+    assert len(tutorials) >= 15
+
+
+@pytest.mark.parametrize(
+    ("printed", "promised", "whole", "same"),
+    [
+        ("a 1\nb 2\n", "a 1\nb 2", True, True),
+        ("a 1\nb 2\n", "a 1", True, False),
+        ("a 1\nb 2\n", "b 2", False, True),
+        ("a 1\nb 2\n", "b 2\na 1", False, False),
+        ("took 3.7 s\n", "took ... s", True, True),
+        ("one\ntwo\nthree\nfour\n", "one\n...\nfour", True, True),
+        ("one\n", "two", False, False),
+    ],
+)
+def test_the_comparison_itself_notices(printed, promised, whole, same):
+    if same:
+        assert_prints(printed, promised, whole)
+        return
+    with pytest.raises(AssertionError):
+        assert_prints(printed, promised, whole)
+
+
+def test_blocks_are_found_with_their_marks():
+    text = '```bash ray\nx\n```\n\n```python title="a.py"\ny\n```\n```python\nz\n```\nwords\n```text excerpt\nz\n```\n'
+    found = blocks(text)
+    assert [(block.language, set(block.marks), block.title) for block in found] == [
+        ("bash", {"ray"}, ""), ("python", set(), "a.py"), ("python", set(), ""), ("text", {"excerpt"}, ""),
+    ]  # fmt: skip
+    assert (found[2].promised, found[2].whole) == ("z\n", False)
+    assert FENCE.search("```python\nz\n```")

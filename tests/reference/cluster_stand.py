@@ -1,21 +1,11 @@
-"""A place where scripts that start clusters run: stand-ins for every command that would leave this machine.
+"""A place where scripts that start clusters run: stand-ins for every command that would leave this machine."""
 
-And the commands of the guide to clusters, of which some run anywhere.
-"""
-
-import re
 import shlex
 import subprocess
 from pathlib import Path
 
 STAND_IN = Path(__file__).with_name("cluster_stand_in.sh")
 COMMANDS = ("srun", "scontrol", "ray", "ssh", "metalforge", "hostname", "getent", "ip")
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "cluster.md"
-
-
-def guide_steps():
-    """Blocks of the guide with their marks: none, `ray` where Ray is needed, `elsewhere` where other machines are."""
-    return re.findall(r"^```bash(?: (\w+))?\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 class Stand:
