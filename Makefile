@@ -12,7 +12,7 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES)) $(wildcard src/metalforge/native/cuda/*.cu*)
 
-.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-browser screenshots test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-browser test-long test-wheel wheel notebooks screenshots check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests; slower ones have targets of their own:"
@@ -22,7 +22,9 @@ help:
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel as CUDA, run them on the host; no GPU needed"
-	@echo "make bench      compare speed with peers and ceilings; make docs, screenshots, format, install, clean"
+	@echo "make bench      compare speed with peers and ceilings; make format, install, clean"
+	@echo "make docs       the documentation as a site, in site/; make notebooks, from examples/; make screenshots"
+	@echo "make test-wheel build the wheel, install it where there is no compiler, run it; make wheel"
 
 $(BIN)/python:
 	@tools/check-prerequisites $(PYTHON)
@@ -54,9 +56,11 @@ demo: $(VENV)/.installed
 	$(BIN)/metalforge scan --preset demo
 
 # What `make test` leaves to make test-docs, test-physics and test-experiments; every other test is its own.
-SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.py
+SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.py tests/guards/test_site.py
 SLOW_physics := tests/statistical
 SLOW_experiments := tests/unit/experiments
+# Pages have nothing in common: any process takes the next one.
+DIST_docs := --dist load
 SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
 PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cluster and not browser and not cuda and not npu" --numprocesses 2 --dist loadfile
 
@@ -65,8 +69,9 @@ test: $(VENV)/.group-test
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
 
 test-experiments: $(VENV)/.group-data
+test-docs: $(VENV)/.group-docs
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
-	$(PYTEST) $(SLOW_$*)
+	$(PYTEST) $(DIST_$*) $(SLOW_$*)
 
 # Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
 test-chaos: $(VENV)/.group-test
@@ -89,7 +94,8 @@ screenshots: $(VENV)/.group-test $(VENV)/.group-browser
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files
-PARTS := quenched dynamical campaign coverage plasma page cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
+PARTS := docs quenched dynamical campaign coverage plasma page cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
+LONG_docs := tests/guards/test_documents_run.py
 LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py
 LONG_campaign := tests/statistical/test_campaign_physics.py tests/statistical/test_peak_prior_campaigns.py tests/unit/campaign
@@ -125,8 +131,21 @@ check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all
 
+# Without network: fonts, scripts and search are files of the site. Browsers search it over http alone.
 docs: $(VENV)/.group-docs
-	$(BIN)/pdoc --output-directory build/docs metalforge
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/ is the documentation; look at it with: python3 -m http.server -d site"
+
+# Notebooks are made from the examples' text, and run.
+notebooks: $(VENV)/.group-docs
+	$(BIN)/python tools/notebooks.py examples
+
+wheel: $(VENV)/.installed
+	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+# The wheel in an empty environment without a compiler: a campaign of seconds.
+test-wheel: $(VENV)/.installed
+	tools/test_wheel.sh
 
 format: $(VENV)/.group-test
 	$(BIN)/ruff format .
@@ -134,4 +153,4 @@ format: $(VENV)/.group-test
 	$(BIN)/clang-format -i $(NATIVE_FORMATTED)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
+from types import NoneType
 from typing import Any, get_args
 
 import click
@@ -127,7 +128,7 @@ def spec_page() -> str:
     parts += ["## Top of the file", _fields_table((one, NOTES[one.name]) for one in top)]
     for name, about in TABLES.items():
         kind = next(one.type for one in msgspec.structs.fields(CampaignSpec) if one.name == name)
-        fields = msgspec.structs.fields(kind)
+        fields = msgspec.structs.fields(next((part for part in get_args(kind) if part is not NoneType), kind))
         parts += [f"## [{name}]", about, _fields_table((one, NOTES[f"{name}.{one.name}"]) for one in fields)]
     return "\n\n".join(parts) + "\n"
 

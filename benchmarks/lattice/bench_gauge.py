@@ -27,17 +27,6 @@ FLOPS = {"plaquette": 2.6e3, "force + kick": 10.5e3, "link move": 2.1e3, "overre
 BYTES = {"plaquette": 576, "force + kick": 1600, "link move": 1408, "overrelaxation": 1152, "heat bath": 1152}
 BYTES_OF = {"f64": 8, "f32": 4}
 
-# Best established code on another machine (one 2.8 GHz Ice Lake core, AVX-512), ns a link: shown for orientation, never
-# divided by, since it was not measured in this run.
-ELSEWHERE = {
-    ("leapfrog step", (8, 8, 8, 4)): "openQCD 280",
-    ("leapfrog step", (16, 16, 16, 16)): "openQCD 481",
-    ("overrelaxation", (8, 8, 8, 4)): "yang-mills 545",
-    ("overrelaxation", (16, 16, 16, 16)): "yang-mills 834",
-    ("heat bath", (8, 8, 8, 4)): "MILC 865",
-    ("heat bath", (16, 16, 16, 16)): "yang-mills 1066",
-}
-
 # What to aim for at level v4 on the machine of BENCHMARKS.md, ns a link in double precision on one thread. Extents of
 # the form 4 k + 2 may cost 1.5 times what 8^3x4 does.
 GOALS = {
@@ -96,10 +85,9 @@ def row(name, dims, precision, threads, links, seconds, flops_per_s, bytes_per_s
     fits = links * 18 * BYTES_OF[precision] < 16e6  # links and momenta stay in a 32 MB cache
     floor = max(flops / flops_per_s, 0 if fits else moved * BYTES_OF[precision] / 8 / bytes_per_s) / 4
     nanoseconds = seconds / links * 1e9
-    elsewhere = ELSEWHERE.get((name, dims), "") if (precision, threads) == ("f64", 1) else ""
-    note = f" (elsewhere: {elsewhere})" if elsewhere else ""
+    note = ""
     if (precision, threads) == ("f64", 1) and (name, dims) in GOALS:
-        note += f" (goal: {GOALS[name, dims]})"
+        note = f" (goal: {GOALS[name, dims]})"
     return BenchRow(
         name=f"{name}, {'x'.join(map(str, dims))}, {precision}, {threads} thread(s): {nanoseconds:.0f} ns/link{note}",
         value=per_second(nanoseconds, "best of 3, perf_counter"),

@@ -25,6 +25,7 @@ from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
 from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
+from .report.shown import shown_html
 from .report.verdict import comparison, verdict_lines
 from .report.words import lattice_name
 from .running.campaign import Campaign
@@ -56,6 +57,15 @@ class Results:
 
     def __str__(self) -> str:
         return "\n".join(verdict_lines(self.result))
+
+    def __repr__(self) -> str:
+        """Return one line: the verdict, and where the campaign is."""
+        where = "" if self.directory is None else f" in {self.directory}"
+        return f"<Results of {self.spec.name}{where}: {next(verdict_lines(self.result), 'nothing yet')}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: verdict, transition and evidence."""
+        return shown_html(self.state, self.result)
 
     @property
     def said(self) -> list[str]:

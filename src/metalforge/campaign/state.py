@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import PHASES, Phase
 from metalforge.core.substrate import spelled
@@ -57,8 +58,8 @@ def chain_name(number: int) -> str:
     return f"c{number:04d}"
 
 
-@dataclass(slots=True)
-class ChainLog:
+@dataclass(slots=True, repr=False)
+class ChainLog(BriefRepr):
     """One chain: where it is, and the rows it left, update by update from the first."""
 
     id: str
@@ -221,8 +222,8 @@ def ladders_of(chains: Iterable[ChainLog]) -> list[list[ChainLog]]:
     return list(found.values())
 
 
-@dataclass(slots=True)
-class CampaignState:
+@dataclass(slots=True, repr=False)
+class CampaignState(BriefRepr):
     """Everything the journal says."""
 
     opened: Opened

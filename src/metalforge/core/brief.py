@@ -1,6 +1,7 @@
 """A `repr` that fits a screen: records of arrays show shapes where dataclasses would print every number."""
 
 from dataclasses import fields
+from html import escape
 from reprlib import Repr
 from typing import Any
 
@@ -30,8 +31,16 @@ class BriefRepr:
 
     __slots__ = ()
 
+    def _brief(self) -> list[tuple[str, str]]:
+        shown = ((f.name, getattr(self, f.name, None)) for f in fields(self) if f.repr)  # type: ignore[arg-type]
+        brief = ((name, " ".join(_SHORTENED.repr(value).split())) for name, value in shown if value is not None)
+        return [(name, text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...") for name, text in brief]
+
     def __repr__(self) -> str:
         """Return the fields that are not None, each of them shortened."""
-        shown = ((f.name, getattr(self, f.name, None)) for f in fields(self) if f.repr)  # type: ignore[arg-type]
-        inside = ", ".join(f"{name}={_SHORTENED.repr(value)}" for name, value in shown if value is not None)
-        return f"{type(self).__name__}({' '.join(inside.split())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._brief())})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook: a row for every field, as short as in `repr`."""
+        rows = "".join(f"<tr><td>{name}</td><td><code>{escape(text)}</code></td></tr>" for name, text in self._brief())
+        return f"<table><caption>{type(self).__name__}</caption><tbody>{rows}</tbody></table>"

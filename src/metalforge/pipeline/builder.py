@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from html import escape
 from typing import Any, Literal, Self
 
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -25,6 +26,14 @@ class Pipeline:
     def __init__(self, graph: PipelineGraph) -> None:
         check(graph)
         self.graph = graph.resolved()
+
+    def __repr__(self) -> str:
+        """Return its name and size."""
+        return f"<Pipeline {self.graph.name}: {len(self.graph.stages)} stages, {len(self.graph.edges)} edges>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the drawing of the graph."""
+        return f"<pre>{escape(self.show())}</pre>"
 
     def start(self, runtime: Runtime = "threads", **options: Any) -> Run:
         """Start a run.

@@ -59,6 +59,14 @@ def draw_all(
         return made + draw_evidence(state, found) + draw_run(state, result)
 
 
+def draw_main(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn | None:
+    """Return the one figure that says most: the transition, or the first of another physics; None without data."""
+    with styled():
+        if state.spec.lattice is None:
+            return next(iter(draw_plasma(state, result)), None)
+        return _transition(state, result, curves) if any(chain.chi is not None for chain in result.chains) else None
+
+
 def _by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str, list[ChainResult]]]:
     """Give every volume with its colour, its name, and its chains that were not given up."""
     for volume, colour in zip(result.volumes, COLOURS, strict=False):

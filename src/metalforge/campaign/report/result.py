@@ -71,6 +71,11 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     freezing: tuple[FreezingFinding, ...] = ()
     """Of one that looks for its freezing."""
 
+    def __repr__(self) -> str:
+        """Return how much it holds; its fields are the numbers."""
+        kind = "established" if self.established else "not established"
+        return f"<CampaignResult: {len(self.volumes)} volumes, {len(self.chains)} chains, {kind}>"
+
     @property
     def headline(self) -> VolumeResult:
         """The volume that beta_c is quoted for, where there is no extrapolation."""

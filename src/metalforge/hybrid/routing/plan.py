@@ -5,6 +5,7 @@ of the device and of the host are kept apart, each modelled from a profile that 
 """
 
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 import msgspec
@@ -140,6 +141,10 @@ class Plan:
     def __str__(self) -> str:
         """Return what fits a screen: where the first ops run and what all of it costs; `explain` says why."""
         return summary(self.record)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the same as `str`, in columns."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __getitem__(self, op: str) -> OpPlan:
         """Return the row of an op."""

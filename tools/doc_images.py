@@ -1,0 +1,58 @@
+"""Pictures of the documentation, made from a campaign of seconds: python tools/doc_images.py [FOLDER].
+
+The preset `tiny` is deterministic, so the pictures are the same wherever kernels have fused operations. The house is
+drawn from the layers that import-linter checks.
+"""
+
+import sys
+import tomllib
+from html import escape
+from pathlib import Path
+
+from metalforge import campaign
+from metalforge.campaign.report.downloads import curves_of
+from metalforge.campaign.report.drawing import svg_bytes
+from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.result import findings_of
+
+ROOT = Path(__file__).parents[1]
+WANTED = {"transition": "transition", "loop-histogram": "histogram"}
+"""Figures of the report that pages show, and the name of each there."""
+STOREY, WIDTH, INK = 44, 720, "#37474f"
+
+
+def house() -> str:
+    """Return the rooms as an SVG: a storey for each layer, those that may import it above it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = next(one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {STOREY * len(layers)}" '
+        'font-family="sans-serif" font-size="15">'
+    ]
+    for storey, layer in enumerate(layers):
+        rooms = layer.split(" | ")
+        wide = WIDTH / len(rooms)
+        for place, room in enumerate(rooms):
+            x, y = place * wide + 3, storey * STOREY + 3
+            parts.append(
+                f'<rect x="{x:.0f}" y="{y}" width="{wide - 6:.0f}" height="{STOREY - 6}" rx="5" fill="#eceff1" '
+                f'stroke="{INK}"/><text x="{x + wide / 2 - 3:.0f}" y="{y + 24}" text-anchor="middle" '
+                f'fill="{INK}">{escape(room)}</text>'
+            )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def main(folder: Path) -> None:
+    """Write the pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "house.svg").write_text(house())
+    state = campaign.run("tiny").state
+    found = findings_of(state)
+    result = campaign.Results(state).result
+    for figure in draw_all(state, result, curves_of(state), found):
+        if figure.name in WANTED:
+            (folder / f"{WANTED[figure.name]}.svg").write_bytes(svg_bytes(figure.figure))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Build the wheel, install it into an empty environment with no compiler on the path, and run a campaign of seconds.
+# Called by `make test-wheel`; leaves nothing but dist/.
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-.venv/bin/python}
+"$PYTHON" -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+there=$(mktemp -d)
+trap 'rm -rf "$there"' EXIT
+"$PYTHON" -m venv "$there/venv"
+# Nothing else is on the path: neither a compiler nor make, nor this source tree.
+here=$PWD
+PATH="$there/venv/bin"
+export PATH
+python -m pip --disable-pip-version-check install --quiet "$(echo "$here"/dist/metalforge-*.whl)"
+cd "$there" 2>/dev/null
+python -m metalforge --version
+python -m metalforge scan --preset tiny --trajectories 600 --out tiny --json > said.json
+python - <<'CHECK'
+import json, metalforge, pathlib
+assert "site-packages" in metalforge.__file__, metalforge.__file__
+assert pathlib.Path(metalforge.__file__).with_name("py.typed").exists()
+said = json.load(open("said.json"))
+assert said["trajectories"] >= 600 and pathlib.Path("tiny/report.html").exists()
+print("the wheel runs:", said["trajectories"], "updates")
+CHECK
