@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from urllib.parse import urlsplit
 
 from metalforge.campaign.report.spec_text import spec_text
@@ -60,11 +60,15 @@ class PageProcess:
 
     def __init__(self, directory: Path) -> None:
         command = [sys.executable, "-m", "metalforge", "dashboard", str(directory), "--no-browser"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.link = self.process.stderr.readline().partition(": ")[2].strip()
-        if "token=" not in self.link:
-            raise SpecError(f"the page did not begin: {self.process.stderr.read()}")
+        with NamedTemporaryFile("r", prefix="mf-page-", suffix=".said") as said_to:
+            # A file, since a pipe that nobody reads on would hold it up.
+            with Path(said_to.name).open("ab") as told:
+                self.process = subprocess.Popen(command, stderr=told)
+            while not (said := Path(said_to.name).read_text()).endswith("\n"):
+                if self.process.poll() is not None:
+                    raise SpecError(f"the page did not begin: {said}")
+                time.sleep(0.02)
+        self.link = said.partition("\n")[0].partition(": ")[2].strip()
         address = urlsplit(self.link)
         self._port, self._token = address.port, address.query
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)

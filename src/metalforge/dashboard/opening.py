@@ -1,6 +1,7 @@
 """Opening the page: an address, a token, what is printed, and the server until it is told to end."""
 
 import getpass
+import logging
 import os
 import secrets
 import socket
@@ -40,7 +41,8 @@ class PageServer(uvicorn.Server):
         self.when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End."""
+        """End; streams that are cut short by it are no errors that a terminal should be filled with."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._page.close()
         await super().shutdown(sockets)
 
