@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .estimate import Floats
-from .mbar import first_guess, free_energies
+from .mbar import first_guess, free_energies, parts
 
 BINS_PER_SPREAD = 24.0
 """Bins of E in one standard deviation: the error of a weight inside a bin is then of the order 1e-4."""
@@ -239,9 +239,10 @@ def join(
     f = free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], first_guess(betas, energy, sums[0], member))
     if n_replicas:
         f = np.concatenate([f, free_energies(betas, energy, counts[1:], factors[1:] @ sums[0], f[0])])
-    exponents = (np.log(counts) + f)[:, :, None] - np.outer(betas, energy)[None]
-    top = exponents.max(axis=1)
-    log_mixture = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    tilted = np.outer(betas, energy)
+    log_mixture = np.concatenate(
+        [_log_sum(np.log(counts[part]) + f[part], tilted) for part in parts(len(counts), tilted.size)]
+    )
     # The mixture of a replica is that of the data times a factor in each bin; a common factor drops out.
     change = log_mixture[0] - log_mixture
     tables = (factors @ sums) * np.exp(change - change.max(axis=1, keepdims=True))
@@ -259,6 +260,13 @@ def join(
         draw_of_block=np.array(draw_of_block),
         blocking=np.array(blocking),
     )
+
+
+def _log_sum(heights: Floats, tilted: Floats) -> Floats:
+    """Return ln sum_k exp(height_k - beta_k E) of each row of heights in each bin."""
+    exponents = heights[:, :, None] - tilted[None]
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)), dtype=np.float64)
 
 
 def variance(moments: Floats) -> Floats:

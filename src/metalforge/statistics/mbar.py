@@ -28,6 +28,9 @@ STEPS = 60
 REACH = 2.0
 """Longest step in f at once: a far start walks down the convex function instead of jumping across."""
 
+AT_ONCE = 1 << 21
+"""Numbers of a table that is worked on at once, 16 MB; a dozen such tables are held."""
+
 
 class NotLocated(SpecError):  # noqa: N818  # a verdict on the data, read as one: except NotLocated
     """The data do not say what was asked of them; the reason and what to measure next are in the message."""
@@ -43,16 +46,30 @@ def first_guess(betas: Floats, energy: Floats, samples: Floats, member: Floats) 
 def free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Floats, start: Floats) -> Floats:
     """Return f of shape (rows, betas), f_0 = 0, for rows of counts at each beta and of samples in each bin.
 
-    Newton's method on the convex function, all rows at once.
+    Newton's method on the convex function, many rows at once, each by itself.
 
     Raises
     ------
     NotLocated
         Newton does not settle, as happens when runs hardly overlap.
     """
-    f = np.broadcast_to(start, counts.shape).copy()
+    starts = np.broadcast_to(start, counts.shape)
     if betas.size == 1:
-        return f
+        return starts.copy()
+    found = [
+        _settled(betas, energy, counts[part], samples[part], starts[part].copy())
+        for part in parts(len(counts), betas.size * energy.size)
+    ]
+    return np.concatenate(found)
+
+
+def parts(rows: int, numbers: int) -> list[slice]:
+    """Return slices of rows of so many numbers each, that are worked on together: no table of them gets large."""
+    most = max(1, AT_ONCE // numbers)
+    return [slice(first, first + most) for first in range(0, rows, most)]
+
+
+def _settled(betas: Floats, energy: Floats, counts: Floats, samples: Floats, f: Floats) -> Floats:
     log_counts = np.log(counts)
     shared = -np.outer(betas, energy)
     open_rows = np.arange(len(counts))
