@@ -36,7 +36,7 @@ def test_a_page_left_open_does_not_grow(tmp_path, open_tab):
         journal.fill(20)
         with served(tmp_path / "run") as page:
             tab = open_tab(page.opened.link)
-            tab.page.wait_for_selector("#loop-plot svg")
+            tab.page.wait_for_selector("#chi-plot svg", timeout=600_000)  # of 200 chains: the last figure to come
             heap, looks = Heap(tab), []
             begin, seconds = time.monotonic(), 60 * MINUTES
             while (gone := time.monotonic() - begin) < seconds:
