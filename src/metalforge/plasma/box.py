@@ -16,7 +16,9 @@ from .spec import MASS, PlasmaSpec
 
 Floats = NDArray[np.float64]
 SKIN = 0.5
-"""How far beyond the cut-off neighbours are listed: lists last until a particle has gone half of it."""
+"""How far beyond the cut-off neighbours are looked for: that lasts until a particle has gone half of it."""
+CORE_SKIN = 0.9
+"""The same on cores, which list those within a part of it and look at those lists again every few steps."""
 APART = 1.0
 """Between any two particles of a random start; most are 1.2 to 2 apart in a fluid."""
 START_DRAWS = 8 << 28
@@ -66,16 +68,17 @@ class Particles:
 
 def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
     """Return an engine's room for the particles of a spec."""
-    return _with_particles(engine).particles(*_room(spec))
+    return _with_particles(engine).particles(*_room(spec, engine))
 
 
 def open_batch(spec: PlasmaSpec, engine: Engine, replicas: int) -> ParticleBatch:
     """Return an engine's room for so many boxes like that of a spec."""
-    return _with_particles(engine).particle_batch(replicas, *_room(spec))
+    return _with_particles(engine).particle_batch(replicas, *_room(spec, engine))
 
 
-def _room(spec: PlasmaSpec) -> tuple[int, float, float, float, float, Precision]:
-    return spec.particles, spec.length, spec.kappa, spec.cutoff, SKIN, spec.precision
+def _room(spec: PlasmaSpec, engine: Engine) -> tuple[int, float, float, float, float, Precision]:
+    skin = CORE_SKIN if engine.name.startswith("cpu:") else SKIN
+    return spec.particles, spec.length, spec.kappa, spec.cutoff, min(skin, spec.length / 4), spec.precision
 
 
 def _with_particles(engine: Engine) -> ParticleEngine:

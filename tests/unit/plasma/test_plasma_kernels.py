@@ -125,7 +125,7 @@ def test_the_same_bits_for_any_number_of_threads(precision):
     ends = []
     for threads in (1, 2, 5):
         particles, box = begin(spec), open_box(spec, cpu_engine(threads=threads))
-        seen = particles.advance(box, spec.langevin(), 60, samples=6, frames=3)
+        seen = particles.advance(box, spec.langevin(), 120, samples=6, frames=3)
         assert seen.lists > 2
         ends.append((particles.unwrapped, particles.velocities, seen.sums, seen.positions, seen.velocities))
     for end in ends[1:]:

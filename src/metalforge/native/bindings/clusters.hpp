@@ -21,12 +21,13 @@ inline constexpr int slabs = 16;
 
 template <class Real>
 struct Slab {
-  i64 begin = 0, end = 0;      // its clusters
-  std::vector<u32> neighbour;  // where the reals of neighbouring clusters begin
-  std::vector<u32> list;       // where the list of each of its places begins; one more at the end
-  std::vector<u32> touched;    // the clusters that its forces are on
-  AlignedArray<Real> force;    // of all clusters
-  i64 room = 0;                // clusters that `force` is for
+  i64 begin = 0, end = 0;            // its clusters
+  std::vector<u32> neighbour;        // where the reals of neighbouring clusters begin
+  std::vector<u32> list;             // where the list of each of its places begins; one more at the end
+  std::vector<u32> wide, wide_list;  // the same within the larger radius, from which the lists are taken
+  std::vector<u32> touched;          // the clusters that its forces are on
+  AlignedArray<Real> force;          // of all clusters
+  i64 room = 0;                      // clusters that `force` is for
 };
 
 template <class Real>
@@ -35,12 +36,13 @@ class Clusters {
   static constexpr int group = sizeof(Real) == 8 ? 2 : 4;  // clusters that are worked on at once
   static constexpr u32 nobody = 0xffffffffu;
 
-  Clusters(i64 n, double length, double radius) : n_(n), length_(length), radius_(radius) {
+  // Particles are looked for within `radius`; lists are of those within `near` of a particle.
+  Clusters(i64 n, double length, double radius, double near) : n_(n), length_(length), radius_(radius), near_(near) {
     const double side = std::cbrt(cluster_size * length * length * length / static_cast<double>(n));
     columns_ = std::max<i64>(1, static_cast<i64>(length / side + 0.5));
     width_ = length / static_cast<double>(columns_);
     const i64 most = n / cluster_size + columns_ * columns_ + 1;
-    for (auto* field : {&x, &v, &f, &ref_}) *field = AlignedArray<double>(most * cluster_reals);
+    for (auto* field : {&x, &v, &f, &ref_, &near_ref_}) *field = AlignedArray<double>(most * cluster_reals);
     id.resize(static_cast<std::size_t>(most * cluster_size));
     boxes_.resize(static_cast<std::size_t>(most * cluster_reals));
     column_of_.resize(static_cast<std::size_t>(n));
@@ -83,6 +85,7 @@ class Clusters {
     }
     column_begin_.back() = static_cast<u32>(count_);
     std::copy(x.data(), x.data() + count_ * cluster_reals, ref_.data());
+    note_places({0, count_});
     find_bounds();
     find_images();
     positions_ = AlignedArray<Real>(i64{spare() + 1} * cluster_reals);
@@ -131,23 +134,45 @@ class Clusters {
     }
   }
 
-  // The neighbours of the places of one slab.
+  // What is around the places of one slab, and the lists of that.
   void list(int number) {
     Slab<Real>& s = slab[number];
-    s.neighbour.clear();
-    s.list.clear();
+    s.wide.clear();
+    s.wide_list.clear();
     for (i64 c = s.begin; c < s.end; ++c) {
       find_candidates(c, s.touched);
       for (int lane = 0; lane < cluster_size; ++lane) {
-        s.list.push_back(static_cast<u32>(s.neighbour.size()));
-        if (id[static_cast<std::size_t>(c * cluster_size + lane)] != nobody) list_place(s, c, lane);
+        s.wide_list.push_back(static_cast<u32>(s.wide.size()));
+        keep_near(c, lane, s.touched.data(), s.touched.data() + s.touched.size(), radius_, s.wide);
       }
     }
-    s.list.push_back(static_cast<u32>(s.neighbour.size()));
+    s.wide_list.push_back(static_cast<u32>(s.wide.size()));
+    prune(number);
     if (s.room <= spare()) {
       s.room = i64{spare()} + 1 + spare() / 8;
       s.force = AlignedArray<Real>(s.room * cluster_reals);
     }
+  }
+
+  // The lists of one slab, of what is around its places; filled up to whole groups.
+  void prune(int number) {
+    Slab<Real>& s = slab[number];
+    s.neighbour.clear();
+    s.list.clear();
+    const u32* from = s.wide_list.data();
+    for (i64 c = s.begin; c < s.end; ++c)
+      for (int lane = 0; lane < cluster_size; ++lane, ++from) {
+        s.list.push_back(static_cast<u32>(s.neighbour.size()));
+        keep_near(c, lane, s.wide.data() + from[0], s.wide.data() + from[1], near_, s.neighbour);
+        while (s.neighbour.size() % group != 0) s.neighbour.push_back(spare() * cluster_reals);
+      }
+    s.list.push_back(static_cast<u32>(s.neighbour.size()));
+  }
+
+  // Where particles are when lists are taken: how far they go is counted from here.
+  void note_places(Team::Range range) {
+    std::copy(x.data() + range.begin * cluster_reals, x.data() + range.end * cluster_reals,
+              near_ref_.data() + range.begin * cluster_reals);
   }
 
   // Which clusters the forces of each slab are on, after all have been listed.
@@ -156,7 +181,7 @@ class Clusters {
     for (int number = 0; number < slabs; ++number) {
       Slab<Real>& s = slab[number];
       const u32 bit = u32{1} << number;
-      for (u32 at : s.neighbour) touching_[at / cluster_reals] |= bit;
+      for (u32 at : s.wide) touching_[at / cluster_reals] |= bit;
       for (i64 c = s.begin; c < s.end; ++c) touching_[static_cast<std::size_t>(c)] |= bit;
       touching_[spare()] |= bit;
       s.touched.clear();
@@ -176,14 +201,18 @@ class Clusters {
     }
   }
 
-  // The largest distance^2 that a particle of some clusters has gone since it was taken; infinite where one is no
-  // number.
-  double farthest2(Team::Range range) const {
+  // The largest distance^2 that a particle of some clusters has gone since lists were taken, and since it was looked
+  // what is around; infinite where one is no number.
+  double farthest2(Team::Range range) const { return farthest2(range, near_ref_.data()); }
+  double farthest2_of_all(Team::Range range) const { return farthest2(range, ref_.data()); }
+
+ private:
+  double farthest2(Team::Range range, const double* since) const {
     using V = Simd<double, cluster_size>;
     V most(0.0);
     bool sound = true;
     for (i64 c = range.begin; c < range.end; ++c) {
-      const double *now = x.data() + c * cluster_reals, *then = ref_.data() + c * cluster_reals;
+      const double *now = x.data() + c * cluster_reals, *then = since + c * cluster_reals;
       const auto moved = [&](int k) { return V::load(now + k * cluster_size) - V::load(then + k * cluster_size); };
       const V d2 = squared(moved(0), moved(1), moved(2));
       sound = sound && sign_bits(d2 < V(length_ * length_)) == (1 << cluster_size) - 1;
@@ -194,7 +223,6 @@ class Clusters {
     return largest;
   }
 
- private:
   i64 images() const { return image_begin_.empty() ? 0 : image_begin_.back(); }
 
   template <class Visit>
@@ -282,23 +310,25 @@ class Clusters {
         }
   }
 
-  void list_place(Slab<Real>& s, i64 cluster, int lane) {
+  // Adds those of some clusters to `found` that have a particle within `radius` of a place; none for one that is
+  // nobody's.
+  void keep_near(i64 cluster, int lane, const u32* at, const u32* end, double radius, std::vector<u32>& found) const {
+    if (id[static_cast<std::size_t>(cluster * cluster_size + lane)] == nobody) return;
     using V = Simd<Real, cluster_size>;
     const Real* here = positions_.data() + cluster * cluster_reals + lane;
     const V px(here[0]), py(here[cluster_size]), pz(here[2 * cluster_size]);
-    const V radius2(static_cast<Real>(radius_ * radius_));
-    const std::size_t begin = s.neighbour.size();
-    s.neighbour.resize(begin + s.touched.size() + group);
-    u32* next = s.neighbour.data() + begin;
-    for (u32 at : s.touched) {
-      const Real* there = positions_.data() + at;
+    const V radius2(static_cast<Real>(radius * radius));
+    const std::size_t begin = found.size();
+    found.resize(begin + static_cast<std::size_t>(end - at));
+    u32* next = found.data() + begin;
+    for (; at != end; ++at) {
+      const Real* there = positions_.data() + *at;
       const V d2 =
           squared(px - V::load(there), py - V::load(there + cluster_size), pz - V::load(there + 2 * cluster_size));
-      *next = at;
+      *next = *at;
       next += sign_bits(d2 < radius2) != 0;
     }
-    while ((next - s.neighbour.data() - static_cast<i64>(begin)) % group != 0) *next++ = spare() * cluster_reals;
-    s.neighbour.resize(static_cast<std::size_t>(next - s.neighbour.data()));
+    found.resize(static_cast<std::size_t>(next - found.data()));
   }
 
   void add_slabs(i64 cluster, double (&sum)[cluster_reals]) const {
@@ -309,10 +339,10 @@ class Clusters {
   }
 
   i64 n_, columns_, count_ = 0;
-  double length_, radius_, width_;
-  AlignedArray<double> ref_;      // positions when they were taken
-  AlignedArray<Real> positions_;  // of all clusters
-  std::vector<i32> boxes_;        // how many boxes each coordinate is away
+  double length_, radius_, near_, width_;
+  AlignedArray<double> ref_, near_ref_;  // positions when it was looked what is around, and when lists were taken
+  AlignedArray<Real> positions_;         // of all clusters
+  std::vector<i32> boxes_;               // how many boxes each coordinate is away
   std::vector<Bounds> bounds_;
   std::vector<u32> column_of_, order_, column_begin_;
   std::vector<u32> image_begin_, image_of_, touching_;

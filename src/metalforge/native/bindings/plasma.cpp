@@ -42,6 +42,10 @@ void add_particles(const Clusters<Real>& all, Team::Range range, double* sums) {
   for (int i = 0; i < particle_sums; ++i) sums[i] = horizontal_sum(total[i]);
 }
 
+// Lists have the particles within a part of the skin, so that few are looked at in vain. They are taken, every few
+// steps, from those within all of it, which last several times as long.
+constexpr double near_part = 0.2;
+
 struct Plan {
   i64 steps, sample_every, frame_every;
   double dt, half_kick;  // half of dt / m
@@ -57,7 +61,7 @@ template <class Real>
 class Plasma {
  public:
   Plasma(i64 n, double length, double kappa, double cutoff, double skin)
-      : all_(n, length, cutoff + skin),
+      : all_(n, length, cutoff + skin, cutoff + near_part * skin),
         pair_(Yukawa<Real>::of(kappa, cutoff, std::exp(-kappa * cutoff) / cutoff)),
         skin_(skin),
         position_(static_cast<std::size_t>(3 * n)),
@@ -95,13 +99,26 @@ class Plasma {
           if (team.index == 0) lost = true;
           break;
         }
-        if (4 * most2 >= skin_ * skin_) {
-          all_.give(team.share(all_.count()), position_.data(), boxes_.data(), velocity_.data());
+        if (4 * most2 >= near_part * skin_ * near_part * skin_) {
+          team.barrier();  // all have read
+          farthest[static_cast<std::size_t>(team.index)] = all_.farthest2_of_all(team.share(all_.count()));
           team.barrier();
-          if (team.index == 0) all_.take(position_.data(), boxes_.data(), velocity_.data());
-          team.barrier();
-          relist(team);
-          ++made;
+          double gone2 = 0;
+          for (int member = 0; member < team.size; ++member)
+            gone2 = std::max(gone2, farthest[static_cast<std::size_t>(member)]);
+          if (2 * std::sqrt(gone2) + near_part * skin_ >= skin_) {
+            all_.give(team.share(all_.count()), position_.data(), boxes_.data(), velocity_.data());
+            team.barrier();
+            if (team.index == 0) all_.take(position_.data(), boxes_.data(), velocity_.data());
+            team.barrier();
+            relist(team);
+            ++made;
+          } else {
+            all_.publish(team.share(all_.count()));
+            all_.note_places(team.share(all_.count()));
+            team.barrier();
+            for (int s = team.index; s < slabs; s += team.size) all_.prune(s);
+          }
         } else {
           all_.publish(team.share(all_.count()));
           team.barrier();
