@@ -52,6 +52,7 @@ def rows() -> Iterator[BenchRow]:
         seconds = _in_turn(works)
     rates = {
         name: Measured(value=PARTICLES * STEPS / s / 1e6, unit="M atom-steps/s", how=HOW) for name, s in seconds.items()
+        if "fma" not in name
     }
     pairs = spec.cutoff**3 / 2
     for name in rates:
