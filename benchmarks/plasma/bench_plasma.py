@@ -51,7 +51,8 @@ def rows() -> Iterator[BenchRow]:
     else:
         seconds = _in_turn(works)
     rates = {
-        name: Measured(value=PARTICLES * STEPS / s / 1e6, unit="M atom-steps/s", how=HOW) for name, s in seconds.items()
+        name: Measured(value=PARTICLES * STEPS / s / 1e6, unit="M atom-steps/s", how=HOW)
+        for name, s in seconds.items()
         if "fma" not in name
     }
     pairs = spec.cutoff**3 / 2

@@ -16,6 +16,7 @@ POINT = study.StatePoint(3.0, 100.0, 170, 4, 380.0)
 def plan(monkeypatch):
     """One point, four short runs."""
     monkeypatch.setattr(study, "POINTS", (POINT,))
+    monkeypatch.setattr(study, "WARMUP", 40.0)
 
 
 def quiet(*_):
@@ -43,7 +44,7 @@ def test_runs_go_to_a_file_once_in_parts_and_make_a_table(tmp_path):
 
 def test_cores_do_one_run_after_another():
     parts = study.parts((POINT,), peer=True)
-    assert [len(batch) for batch in study.batches(parts, cpu_engine(threads=1))] == [1] * len(parts)
+    assert [len(batch) for batch in study._volleys(parts, cpu_engine(threads=1))] == [1] * len(parts)
     assert {part.code for part in parts} == {"metalforge", "lammps"}
 
 
