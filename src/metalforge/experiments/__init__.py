@@ -10,6 +10,7 @@ from . import (  # noqa: F401  # registers them
     orderings,
     parity,
     placements,
+    plasma_map,
     precision,
     robustness,
     scale,

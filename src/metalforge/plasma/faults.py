@@ -51,7 +51,7 @@ def particle_faults_at(
             inject_particles(run.particles, fault)
         return step(run)
 
-    TrajectoryRun.step = stepping  # type: ignore[method-assign]
+    TrajectoryRun.step = stepping  # type: ignore[assignment,method-assign]
     try:
         yield left
     finally:

@@ -195,8 +195,7 @@ def test_faults_of_particles_leave_no_trace_in_what_is_measured(sound_particles,
         # Every block's first segment is made twice: nothing that is conserved tells of this one.
         monkeypatch.setattr(plasma_point.PlasmaPoint, "witness_every", 1)
     assert not any(d.what == "fault" for d in sound_particles.decisions)
-    measured = sound_particles.chains["c0001"].warmup + 4
-    with particle_faults_at({(1, measured): fault}) as left, Campaign.open(FEW, tmp_path / "run") as campaign:
+    with particle_faults_at({(1, 8): fault}) as left, Campaign.open(FEW, tmp_path / "run") as campaign:
         state = campaign.run()
     assert not left
     assert faults_of(state) == [("c0001", by, "thrown away"), ("c0001", by, "replaced")]
