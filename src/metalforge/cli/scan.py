@@ -48,6 +48,7 @@ def presets(as_json: Json = False) -> None:
             "name": name,
             "about": ABOUT[name],
             "volumes": spec.theory.systems,
+            "coordinate": spec.theory.coordinate,
             "beta_min": spec.theory.low,
             "beta_max": spec.theory.high,
             "budget": spec.budget,
@@ -59,13 +60,13 @@ def presets(as_json: Json = False) -> None:
         (
             name,
             ", ".join(lattice_name(dims) for dims in spec.theory.systems),
-            f"{spec.theory.low:g} to {spec.theory.high:g}",
+            f"{spec.theory.coordinate} {spec.theory.low:.4g} to {spec.theory.high:.4g}",
             _budget(spec),
             ABOUT[name],
         )
         for name, spec in PRESETS.items()
     ]
-    columns = ("name", "lattice", "beta", "budget", "what it is")
+    columns = ("name", "of", "along", "budget", "what it is")
     print_records(as_json, records, "presets: metalforge scan --preset NAME", columns, rows)
 
 

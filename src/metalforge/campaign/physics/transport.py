@@ -5,7 +5,7 @@ what they measured, not where they aimed, is the Gamma of their numbers.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from metalforge.plasma.trajectory import segments_from
 from metalforge.plasma.transport import transport
 
 from .evidence import Evidence, PlannedPoints
-from .smooth import SmoothCurve
+from .smooth import SmoothCurve, level_errors
 
 Floats = NDArray[np.float64]
 FEWEST_SEGMENTS = 4
@@ -158,19 +158,29 @@ def curve_of(points: Sequence[PointTransport], low: float, high: float) -> Trans
     at = np.linspace(low, high, GRID)
     x = (np.array([point.abscissa for point in points]) - low) / (high - low)
 
-    def smooth(pick: Callable[[PointTransport], tuple[float, float]]) -> tuple[Floats, Floats]:
-        values, errors = np.array([pick(point) for point in points]).T
-        return SmoothCurve(x, np.log(values), errors / values).at(np.linspace(0, 1, GRID))
-
-    diffusion, of_d = smooth(lambda point: (point.diffusion, point.diffusion_error))
-    viscosity, of_eta = smooth(lambda point: (point.viscosity, point.viscosity_error))
+    diffusion, viscosity = _smooth(points, x)
+    (log_d, of_d), (log_eta, of_eta) = (curve.at(np.linspace(0, 1, GRID)) for curve in (diffusion, viscosity))
     return TransportCurve(
         at=tuple(at.tolist()),
-        log_diffusion=tuple(diffusion.tolist()),
+        log_diffusion=tuple(log_d.tolist()),
         log_diffusion_error=tuple(of_d.tolist()),
-        log_viscosity=tuple(viscosity.tolist()),
+        log_viscosity=tuple(log_eta.tolist()),
         log_viscosity_error=tuple(of_eta.tolist()),
         errors=(float(np.sqrt(np.mean(of_d**2))), float(np.sqrt(np.mean(of_eta**2)))),
+    )
+
+
+def _smooth(points: Sequence[PointTransport], x: Floats) -> tuple[SmoothCurve, SmoothCurve]:
+    """Return the curves of ln D* and ln eta* through points at x."""
+    work = np.array([point.segments for point in points], np.float64)
+
+    def curve(values: Sequence[float], errors: Sequence[float]) -> SmoothCurve:
+        relative = np.array(errors) / np.array(values)
+        return SmoothCurve(x, np.log(values), level_errors(x, relative, work))
+
+    return (
+        curve([p.diffusion for p in points], [p.diffusion_error for p in points]),
+        curve([p.viscosity for p in points], [p.viscosity_error for p in points]),
     )
 
 
@@ -232,13 +242,7 @@ def _evidence(
     brightest = max(rows, key=lambda r: float(r.columns["bragg"].mean()))
     reach = high - low
     x = (np.array([point.abscissa for point in points]) - low) / reach
-    pulls = [
-        SmoothCurve(x, np.log(value), error / value).pulls()
-        for value, error in (
-            np.array([(p.diffusion, p.diffusion_error) for p in points]).T,
-            np.array([(p.viscosity, p.viscosity_error) for p in points]).T,
-        )
-    ]
+    pulls = [curve.pulls() for curve in _smooth(points, x)]
     items += [
         at_most("equilibrated", _halves(worst), MOST_PULL, f"the temperatures of the halves of {worst.chain} differ"),
         at_most("energy drift [kT]", drift_of(drifts), MOST_DRIFT, f"of {drifts.chain}: a smaller `plasma.dt`"),

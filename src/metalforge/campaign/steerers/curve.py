@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.smooth import SmoothCurve
+from metalforge.campaign.physics.smooth import SmoothCurve, level_errors
 from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct
 from metalforge.core.threads import one_thread
 
@@ -74,7 +74,8 @@ class CurveSteerer(HistorySteerer):
         before = after_all = 0.0
         for number in range(1 + min(len(one.more) for one in seen)):
             values, errors = np.array([_pair(one, number) for one in seen]).T
-            mean, covariance = SmoothCurve(self._x([one.beta for one in seen]), values, errors).posterior(x)
+            at, spent = self._x([one.beta for one in seen]), np.array([one.cost for one in seen])
+            mean, covariance = SmoothCurve(at, values, level_errors(at, errors, spent)).posterior(x)
             noise = self._noise(seen, errors, x) / cost
             for place in self._x(taken):
                 at = int(np.abs(x - place).argmin())
