@@ -71,15 +71,15 @@ class CurveSteerer(HistorySteerer):
         spends = np.where(np.abs(x[:, None] - old[None, :]).min(axis=1) < 1e-9, 1.0, self.fresh_cost)
         gain = np.zeros(len(x))
         of_first: tuple[float, float] | None = None
-        before = after_all = 0.0
+        before = 0.0
         for number in range(1 + min(len(one.more) for one in seen)):
             values, errors = np.array([_pair(one, number) for one in seen]).T
             at, spent = self._x([one.beta for one in seen]), np.array([one.cost for one in seen])
             mean, covariance = SmoothCurve(at, values, level_errors(at, errors, spent)).posterior(x)
             noise = self._noise(seen, errors, x) / cost
             for place in self._x(taken):
-                at = int(np.abs(x - place).argmin())
-                covariance = covariance - np.outer(covariance[:, at], covariance[at]) / (covariance[at, at] + noise[at])
+                i = int(np.abs(x - place).argmin())
+                covariance = covariance - np.outer(covariance[:, i], covariance[i]) / (covariance[i, i] + noise[i])
             falls = (covariance[grid] ** 2).mean(axis=0) / (np.diag(covariance) + noise)
             gain += falls
             before += float(np.diag(covariance)[grid].mean())
@@ -88,9 +88,9 @@ class CurveSteerer(HistorySteerer):
                 of_first = float(mean[best]), float(np.sqrt(max(covariance[best, best], 0.0)))
         score = gain / spends
         best = int(score.argmax())
-        after_all = max(before - float(gain[best]), 0.0)
+        after = max(before - float(gain[best]), 0.0)
         shown = np.unique([*np.linspace(0, len(x) - 1, SHOWN).round().astype(int), best])
-        reason = f"expected to bring the curve's rms error from {before**0.5:.2g} to {after_all**0.5:.2g}"
+        reason = f"expected to bring the curve's rms error from {before**0.5:.2g} to {after**0.5:.2g}"
         return Suggestion(
             beta=float(self._beta(x[best])),
             reason=reason,
