@@ -232,12 +232,13 @@ def _plasma_train(out: Path, source: Path, seed: int, as_json: bool) -> None:
     )
     save_with_provenance(trained.weights, origin, out)
     rows = [
-        {"name": name, "ridge": fit.ridge, "runs": len(train), "noise": fit.noise}
+        {"name": name, "ridge": fit.ridge, "share": fit.share, "runs": len(train), "noise": fit.noise}
         for name, fit in zip(HEADS, trained.fits, strict=True)
     ]
     summary = {"file": str(out), "layout": PLASMA, "seed": seed, "heads": rows, "provenance": origin}
-    lines = [(str(r["name"]), f"{r['ridge']:g}", str(r["runs"]), f"{r['noise']:.4f}") for r in rows]
-    print_records(as_json, summary, f"Heads of {PLASMA}", ("head", "ridge", "runs", "off when left out"), lines)
+    lines = [(str(r["name"]), f"{r['ridge']:g}", f"{r['share']:g}", str(r["runs"]), f"{r['noise']:.4f}") for r in rows]
+    columns = ("head", "ridge", "share of states", "runs", "off when left out")
+    print_records(as_json, summary, f"Heads of {PLASMA}", columns, lines)
 
 
 def _plasma_evaluate(

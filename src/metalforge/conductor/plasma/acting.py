@@ -84,7 +84,7 @@ class HeadStop:
         self.target = target
         self._noise = shipped.scores.study.left_out
         self.why_not = _why_not(runs, shipped.scores)
-        fits = tuple(TransportFit(math.nan, np.empty(0), noise) for noise in self._noise)
+        fits = tuple(TransportFit(math.nan, math.nan, np.empty(0), noise) for noise in self._noise)
         heads = TransportHeads(weights=shipped.weights, fits=fits)
         window = shipped.scores.study.tested_on.window
         self._readers = [] if self.why_not else [WindowReader(run, heads, window) for run in runs]

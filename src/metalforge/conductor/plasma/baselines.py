@@ -21,16 +21,14 @@ from scipy.optimize import minimize
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.threads import one_thread
-from metalforge.plasma.references import diffusion_cbf, diffusion_scaled, melting_gamma, viscosity_scaled
+from metalforge.plasma.references import diffusion_cbf, diffusion_scaled, melting_gamma
 
 from .corpus import PlasmaRecord
-from .windows import STOKES_EINSTEIN, label_of_run, window_numbers
+from .windows import STOKES_EINSTEIN, label_of_run, published_viscosity, window_numbers
 
 Rule: TypeAlias = Callable[[PlasmaRecord], float]
 WEIGHED = ("b3 window, fitted", "b4 Stokes-Einstein")
 """What b5 takes, beside b2 where kappa is known."""
-FORMULA_EDGE = 0.05
-"""Gamma / Gamma_m below which no viscosity was published: the formula is asked there."""
 
 
 class StateCurve:
@@ -101,12 +99,10 @@ def _quadratic(x: Doubles) -> Doubles:
 def formula(run: PlasmaRecord, head: int) -> float:
     """Return what was published for the window's coupling (b1)."""
     gamma, kappa = window_numbers(run).gamma, run.entry.kappa
-    melting = melting_gamma(kappa)
-    if head == 0:
-        at = min(gamma, melting)
-        found = diffusion_cbf(at, kappa) or diffusion_scaled(at, kappa)
-    else:
-        found = viscosity_scaled(min(max(gamma, FORMULA_EDGE * melting), melting), kappa)
+    if head == 1:
+        return published_viscosity(gamma, kappa)
+    at = min(gamma, melting_gamma(kappa))
+    found = diffusion_cbf(at, kappa) or diffusion_scaled(at, kappa)
     assert found is not None, "fits cover every fluid"
     return math.log(found)
 

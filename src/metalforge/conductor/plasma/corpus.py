@@ -16,7 +16,7 @@ files of a folder: it is all of them together.
 import hashlib
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -93,6 +93,8 @@ class PlasmaRecord:
     window: Floats
     segments: Doubles
     shuffled: Floats | None = None
+    peers: list["PlasmaRecord"] = field(default_factory=list, repr=False)
+    """All runs of its state point and size, itself too: a corpus fills it in."""
 
     def column(self, name: str) -> Doubles:
         """Return one column of the window."""
@@ -116,8 +118,14 @@ class PlasmaRecord:
 
     @cached_property
     def found(self) -> Transport:
-        """What the whole run says: its label, with errors."""
+        """What the whole run says, with errors."""
         return transport(self.entry.spec, [self.kept])
+
+    @cached_property
+    def found_together(self) -> Transport:
+        """What all runs of the state point say, with errors."""
+        runs = self.peers or [self]
+        return runs[0].found_together if runs[0] is not self else transport(self.entry.spec, [r.kept for r in runs])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,6 +135,13 @@ class PlasmaCorpus:
     grid: str
     runs: tuple[PlasmaRecord, ...]
     package_version: str = __version__
+
+    def __post_init__(self) -> None:
+        together: dict[object, list[PlasmaRecord]] = {}
+        for run in self.runs:
+            together.setdefault((run.entry.place, run.entry.particles, run.entry.part), []).append(run)
+        for run in self.runs:
+            run.peers[:] = together[run.entry.place, run.entry.particles, run.entry.part]
 
     @cached_property
     def sha256(self) -> str:

@@ -43,6 +43,7 @@ from .frames import SCHEMA, SETTLED, PlasmaFrames
 from .windows import HEADS, label_of_run
 
 RIDGES = tuple(10.0**k for k in range(-7, 5))
+SHARES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 UNITS = 128
 FOLDS = 8
 LAYOUT = "plasma-2"
@@ -61,6 +62,8 @@ class TransportFit(NamedTuple):
     """How a head was fitted: its ridge, and what it said of training runs whose state point was left out."""
 
     ridge: float
+    share: float
+    """Of the states, beside features."""
     left_out: Doubles
     noise: float
     """Root mean square of what it was off there."""
@@ -83,7 +86,7 @@ def plasma_reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
         leak=0.1,
         spectral_radius=0.9,
         connectivity=1.0,
-        input_scaling=0.3,
+        input_scaling=0.1,
         bias_scaling=0.5,
         dtype=np.float32,
         features=SCHEMA,
@@ -118,24 +121,34 @@ def begin_at(head: int, width: int) -> Doubles:
 def ridge_by_point(
     x: Doubles, y: Doubles, points: Sequence[object], start: Doubles | None = None
 ) -> tuple[Readout, TransportFit]:
-    """Return a ridge from rows to values, drawn to `start`; its penalty is the best for state points left out."""
+    """Return a ridge from rows to values, drawn to `start`; its penalty is the best for state points left out.
+
+    States are penalised by 1 / share^2 times as much as features, with `share` chosen beside the penalty: 0 is a head
+    that has no use for its reservoir.
+    """
     begin = np.zeros(x.shape[1]) if start is None else start
     rest_of = y - x @ begin
     order = {point: i % FOLDS for i, point in enumerate(sorted(set(points), key=str))}
     fold = np.array([order[point] for point in points])
     if len(order) < 2:
         raise SpecError(f"heads are fitted to runs of at least two state points. Got {len(order)}")
-    guesses = np.zeros((len(RIDGES), len(y)))
+    states = x.shape[1] - len(SCHEMA)
+    fits = []
     with one_thread():
-        for part in range(min(FOLDS, len(order))):
-            others, here = fold != part, fold == part
-            for j, readout in enumerate(NormalEquations.of([(x[others], rest_of[others, None])]).solve(RIDGES)):
-                guesses[j, here] = readout(x[here])[:, 0]
-        best = int(np.argmin(((guesses - rest_of) ** 2).mean(axis=1)))
-        found = NormalEquations.of([(x, rest_of[:, None])]).solve([RIDGES[best]])[0]
-    noise = float(np.sqrt(((guesses[best] - rest_of) ** 2).mean()))
-    readout = Readout(w_out=found.w_out + begin, out_bias=found.out_bias, ridge=found.ridge)
-    return readout, TransportFit(RIDGES[best], guesses[best] + x @ begin, noise)
+        for share in SHARES if states else SHARES[:1]:
+            scale = np.concatenate([np.full(states, share), np.ones(len(SCHEMA))])
+            guesses = np.zeros((len(RIDGES), len(y)))
+            for part in range(min(FOLDS, len(order))):
+                others, here = fold != part, fold == part
+                sums = NormalEquations.of([((x * scale)[others], rest_of[others, None])])
+                for j, readout in enumerate(sums.solve(RIDGES)):
+                    guesses[j, here] = readout((x * scale)[here])[:, 0]
+            best = int(np.argmin(((guesses - rest_of) ** 2).mean(axis=1)))
+            fits.append((float(((guesses[best] - rest_of) ** 2).mean()), RIDGES[best], share, guesses[best], scale))
+        error, ridge, share, said, scale = min(fits, key=lambda fit: fit[0])
+        found = NormalEquations.of([(x * scale, rest_of[:, None])]).solve([ridge])[0]
+    made = Readout(w_out=found.w_out * scale + begin, out_bias=found.out_bias, ridge=ridge)
+    return made, TransportFit(ridge, share, said + x @ begin, float(np.sqrt(error)))
 
 
 def labels_of(runs: Sequence[PlasmaRecord]) -> Doubles:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.plasma.observables import CURRENTS
-from metalforge.plasma.references import einstein_frequency
+from metalforge.plasma.references import einstein_frequency, melting_gamma, viscosity_scaled
 from metalforge.plasma.spec import DENSITY, MASS, length_of
 from metalforge.plasma.spectrum import plateau
 from metalforge.plasma.transport import CUT, stress_bins, stress_power
@@ -20,6 +20,8 @@ STOKES_EINSTEIN = 0.1165
 YEH_HUMMER = 0.2101
 """(D* - D_N*) Gamma eta* L of a cubic box (I.-C. Yeh, G. Hummer, 2004)."""
 HEADS = ("transport_D", "transport_eta")
+FORMULA_EDGE = 0.05
+"""Gamma / Gamma_m below which no viscosity was published: the fit is asked there."""
 
 
 class WindowNumbers(NamedTuple):
@@ -65,7 +67,7 @@ def window_numbers(run: PlasmaRecord) -> WindowNumbers:
 
 
 class Label(NamedTuple):
-    """Logarithms of D* and eta* of a whole run, with their errors (not a number where it is too short for one)."""
+    """Logarithms of D* and eta* with their errors (not a number where there is too little for one)."""
 
     value: tuple[float, float]
     error: tuple[float, float]
@@ -73,7 +75,23 @@ class Label(NamedTuple):
 
 @cache
 def label_of_run(run: PlasmaRecord) -> Label:
-    """Return what the whole run found, in the order of HEADS."""
-    found = [run.found.diffusion_infinite, run.found.viscosity]
+    """Return what is to be said of a run, in the order of HEADS.
+
+    D* is the whole run's own. eta* of one run is noisy, so it is that of all runs of the state point together, moved to
+    the Gamma of this one along the published fit: some percent of Gamma, less than that of eta*.
+    """
+    together, gamma = run.found_together, run.found.gamma_measured.mean
+    moved = published_viscosity(gamma, run.entry.kappa) - published_viscosity(
+        together.gamma_measured.mean, run.entry.kappa
+    )
+    found = [run.found.diffusion_infinite, together.viscosity]
     errors = [math.nan if one.error is None else one.error / one.mean for one in found]
-    return Label((math.log(found[0].mean), math.log(found[1].mean)), (errors[0], errors[1]))
+    return Label((math.log(found[0].mean), math.log(found[1].mean) + moved), (errors[0], errors[1]))
+
+
+def published_viscosity(gamma: float, kappa: float) -> float:
+    """Return ln eta* of the published fit, at the nearest coupling that it has."""
+    melting = melting_gamma(kappa)
+    found = viscosity_scaled(min(max(gamma, FORMULA_EDGE * melting), melting), kappa)
+    assert found is not None, "the fit covers every fluid above its edge"
+    return math.log(found)
