@@ -29,15 +29,22 @@ FROM_THE_ROOT = {
     "SECURITY.md": "security.md",
 }
 """Documents that stand at the root of the repository, where people look for them, and their place in the site."""
+REFERENCES = ("reference/cli.md", "reference/spec.md", "reference/journal.md")
 ROOMS = tuple(sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
 LINK = re.compile(r"(?<!!)\[([^\]\[]+)\]\(([^)#:\s]*)(#[\w-]*)?\)")
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)#:\s]+)\)")
 
 
+def generated_paths() -> set[str]:
+    """Return the paths of the pages that `generated` makes."""
+    rooms = {f"{where}/{room}.md" for where in ("reference/api", "contributors/rooms") for room in ROOMS}
+    return {*FROM_THE_ROOT.values(), *REFERENCES, *rooms}
+
+
 def generated() -> dict[str, str]:
     """Return every page that is not written by hand: its path below `docs/` and its Markdown."""
     pages = {site: site_links((ROOT / name).read_text(), name, site) for name, site in FROM_THE_ROOT.items()}
-    pages |= {"reference/cli.md": cli_page(), "reference/spec.md": spec_page(), "reference/journal.md": journal_page()}
+    pages |= dict(zip(REFERENCES, (cli_page(), spec_page(), journal_page()), strict=True))
     for room in ROOMS:
         pages[f"reference/api/{room}.md"] = api_page(room)
         pages[f"contributors/rooms/{room}.md"] = room_page(room)

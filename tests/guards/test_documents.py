@@ -1,19 +1,30 @@
 """The documents are part of the product: their links resolve and they know every room."""
 
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+sys.path.insert(0, str(ROOT / "tools"))
+import site_pages  # noqa: E402
+
+DOCUMENTS = [
+    ROOT / name
+    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "BENCHMARKS.md")
+]
 DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
 def test_links_between_documents_resolve(path):
+    made = {(ROOT / "docs" / page).resolve() for page in site_pages.generated_paths()}
     for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", path.read_text()):
-        assert (path.parent / target).exists(), target
+        there = path.parent / target
+        assert there.exists() or there.resolve() in made, target
 
 
 def test_every_room_has_its_line_in_architecture():
@@ -21,3 +32,11 @@ def test_every_room_has_its_line_in_architecture():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert rooms
     assert [room for room in rooms if f"`{room}/`" not in text] == []
+
+
+def test_the_citation_file_is_of_its_format_and_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(cited)
+    assert all({"name"} <= set(author) or {"family-names"} <= set(author) for author in cited["authors"])
+    assert cited["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

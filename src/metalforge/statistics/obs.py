@@ -15,6 +15,8 @@ from .estimate import as_series
 def to_obs(series: ArrayLike | Sequence[ArrayLike], name: str, replica: str | Sequence[str] | None = None) -> Any:
     """Return a ``pyerrors.Obs`` of one chain, or of several replicas of one ensemble.
 
+    Call ``.gamma_method()`` on the result before printing it, as with any Obs.
+
     Parameters
     ----------
     series
@@ -23,8 +25,6 @@ def to_obs(series: ArrayLike | Sequence[ArrayLike], name: str, replica: str | Se
         The ensemble. Obs with different ensemble names are uncorrelated for pyerrors: give every chain its own.
     replica
         Names of the replicas, ``r0``, ``r1``, ... unless told; a single series without one is named `name` alone.
-
-    Call ``.gamma_method()`` on the result before printing it, as with any Obs.
     """
     several = isinstance(series, list | tuple) and len(series) > 0 and np.ndim(series[0]) == 1
     chains = [as_series(one) for one in series] if several else [as_series(series)]  # type: ignore[union-attr, arg-type]
