@@ -2,6 +2,7 @@
 
 import os
 import time
+from statistics import median
 
 import pytest
 
@@ -14,7 +15,7 @@ MINUTES = float(os.environ.get("METALFORGE_TEST_PAGE_MINUTES", "30"))
 SETTLE, LOOKS = 0.2, 20
 """Part of the time after which the page has everything that it holds, and looks at its heap after that."""
 GROWTH = 1.1
-"""That the last looks may be above the first: the journal grows, and figures of more rows hold a little more."""
+"""That the last third of the looks may be above the first: figures of more rows hold a little more."""
 
 
 class Heap:
@@ -48,6 +49,6 @@ def test_a_page_left_open_does_not_grow(tmp_path, open_tab):
     print(f"heap [MB], nodes, listeners over {MINUTES:g} minutes: {looks}")
     assert len(looks) >= LOOKS - 1
     third = len(looks) // 3
-    for what in zip(*looks, strict=True):
-        assert sum(what[-third:]) <= GROWTH * sum(what[:third]), what
+    for what in zip(*looks, strict=True):  # medians: what was just replaced may still be held at one look
+        assert median(what[-third:]) <= GROWTH * median(what[:third]), what
     assert tab.wrong == []
