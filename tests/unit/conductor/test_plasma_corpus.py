@@ -3,13 +3,13 @@
 import h5py
 import numpy as np
 import pytest
-from plasma_windows import made_corpus, made_run, state
 
 from metalforge.conductor.plasma.corpus import PlasmaCorpus, PlasmaEntry, joined_runs, load_plasma, save_plasma
 from metalforge.conductor.plasma.frames import COLUMNS, SETTLED
 from metalforge.conductor.plasma.making import record_plasma
 from metalforge.conductor.plasma.windows import label_of_run, window_numbers
 from metalforge.core.errors import SpecError
+from reference.made_up_plasmas import made_corpus, made_run, state
 
 TINY = PlasmaEntry(
     part="test", gamma=400.0, kappa=3.0, particles=172, seed=4, stream=2, warmup=10.0, window=50.0, time=380.0,

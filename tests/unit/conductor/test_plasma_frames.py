@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from plasma_windows import made_run
 
 from metalforge.conductor.plasma.frames import COLUMNS, LAGS, SCHEMA, SETTLED, Looks, PlasmaFrames
 from metalforge.conductor.plasma.grids import PLASMA_GRIDS, plasma_entries
 from metalforge.plasma.observables import SERIES
 from metalforge.plasma.spec import PlasmaSpec
+from reference.made_up_plasmas import made_run
 
 SPEC = PlasmaSpec(gamma=300.0, kappa=3.0, particles=172)
 

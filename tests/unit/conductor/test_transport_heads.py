@@ -1,20 +1,21 @@
 """Heads for D* and eta*: what they learn of windows, what they begin with, and what they lose without it."""
 
+import json
 import math
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
-from plasma_windows import made_corpus
 
 from metalforge.conductor.layouts import CONDUCTOR_11, PLASMA_2, fed_by
 from metalforge.conductor.plasma.acting import HeadStop, ShippedTransport, conductor_on_plasma, shipped_transport
 from metalforge.conductor.plasma.baselines import StateCurve, state_baselines, two_numbers
-from metalforge.conductor.plasma.corpus import PlasmaCorpus
+from metalforge.conductor.plasma.corpus import PlasmaCorpus, save_plasma
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
 from metalforge.conductor.plasma.heads import (
     RIDGES,
+    ROUTES,
     begin_at,
     heads_of,
     inputs_of,
@@ -31,6 +32,8 @@ from metalforge.conductor.plasma.windows import HEADS
 from metalforge.conductor.trust import trust_of
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
+from reference.command_line import call
+from reference.made_up_plasmas import made_corpus
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +189,21 @@ def test_a_watched_run_is_the_same_run(found, trained):
     assert diffusion.error > 0
     assert 0 < viscosity.error < viscosity.mean
     assert not stop([watched])  # six blocks are no whole segment
+
+
+def test_the_verbs_train_and_judge_a_corpus_of_plasmas(corpus, tmp_path):
+    save_plasma(corpus, tmp_path / "corpus.h5")
+    layout = ("--corpus", "corpus.h5", "--layout", "plasma-2")
+    made = json.loads(call("conductor", "train", *layout, "--out", "h.safetensors", "--json", cwd=tmp_path).stdout)
+    assert [head["name"] for head in made["heads"]] == list(HEADS)
+    assert made["provenance"]["corpus_sha256"] == corpus.sha256
+    options = ("--weights", "h.safetensors", "--table", "table.md", "--json")
+    judged = json.loads(call("conductor", "evaluate", *layout, *options, cwd=tmp_path).stdout)
+    routes = {score["route"] for score in judged["study"]["scores"] if score["task"] == "T1"}
+    assert routes == {*ROUTES, "two-numbers"}
+    assert "## When to stop" in (tmp_path / "table.md").read_text()
+
+
+def test_heads_want_a_run_that_ends_by_its_error(tmp_path):
+    run = ("plasma", "run", "--gamma", "400", "--kappa", "3", "--particles", "172", "--heads")
+    assert "--until-error 0.05" in call(*run, cwd=tmp_path, code=2).stderr
