@@ -97,19 +97,3 @@ def test_every_kernel_header_is_compiled_for_cuda():
     # NVRTC has no standard headers; those of CPUs stand behind #if !MF_CUDA in two files.
     for name in set(check_cuda.headers()) - {"platform.hpp", "simd.hpp"}:
         assert "#include <" not in (check_cuda.NATIVE / name).read_text(), name
-
-
-def test_a_users_own_file_is_typed(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file",
-        os.devnull,
-        "--cache-dir",
-        str(ROOT / ".mypy_cache"),
-    ]
-    user = ROOT / "examples" / "typed_user.py"
-    done = subprocess.run([*command, str(user)], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stdout
