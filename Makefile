@@ -141,7 +141,7 @@ notebooks: $(VENV)/.group-docs
 	$(BIN)/python tools/notebooks.py examples
 
 wheel: $(VENV)/.installed
-	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --config-settings=build-dir=build/wheel --wheel-dir dist .
 
 # The wheel in an empty environment without a compiler: a campaign of seconds.
 test-wheel: $(VENV)/.installed

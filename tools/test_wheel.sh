@@ -4,7 +4,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
-"$PYTHON" -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+# A build folder of its own: that of the editable install would be compiled anew after every turn.
+"$PYTHON" -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps \
+    --config-settings=build-dir=build/wheel --wheel-dir dist .
 there=$(mktemp -d)
 trap 'rm -rf "$there"' EXIT
 "$PYTHON" -m venv "$there/venv"
@@ -13,7 +15,7 @@ here=$PWD
 PATH="$there/venv/bin"
 export PATH
 python -m pip --disable-pip-version-check install --quiet "$(echo "$here"/dist/metalforge-*.whl)"
-cd "$there" 2>/dev/null
+cd "$there"
 python -m metalforge --version
 python -m metalforge scan --preset tiny --trajectories 600 --out tiny --json > said.json
 python - <<'CHECK'
