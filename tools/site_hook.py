@@ -70,7 +70,7 @@ def gloss(markdown: str, glossary: str) -> str:
     for n, line in enumerate(lines):
         if line.startswith("```"):
             inside = not inside
-        if inside or not line or line[0] in "#|`=<!:" or line.startswith(("    ", "---")):
+        if inside or not line or line[0] in "#|=<!:" or line.startswith(("    ", "---")):
             continue
         for word in sorted(left):
             # Not within code, links or emphasis that is one already.
