@@ -5,6 +5,8 @@ writes them as a commented file. A typo fails with its path.
 """
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
@@ -333,10 +335,30 @@ class _Preset(SpecTable, frozen=True, kw_only=True):
     spec: CampaignSpec
 
 
-_SHIPPED = msgspec.toml.decode(files(__package__).joinpath("presets.toml").read_bytes(), type=dict[str, _Preset])
-PRESETS: dict[str, CampaignSpec] = {name: shipped.spec for name, shipped in _SHIPPED.items()}
+class _Shipped(Mapping[str, Any]):
+    """One field of every preset by name; the file is read when somebody looks."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(_presets()[name], self._field)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_presets())
+
+    def __len__(self) -> int:
+        return len(_presets())
+
+
+@cache
+def _presets() -> dict[str, _Preset]:
+    return msgspec.toml.decode(files(__package__).joinpath("presets.toml").read_bytes(), type=dict[str, _Preset])
+
+
+PRESETS: Mapping[str, CampaignSpec] = _Shipped("spec")
 """Specs by name."""
-ABOUT: dict[str, str] = {name: shipped.about for name, shipped in _SHIPPED.items()}
+ABOUT: Mapping[str, str] = _Shipped("about")
 """What each of them is for."""
 
 

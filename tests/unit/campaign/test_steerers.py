@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, build_steerer, restore, steerer_names
+from metalforge.campaign.steerers import (
+    CurveSteerer,
+    Gaps,
+    GaussianProcess,
+    Uniform,
+    build_steerer,
+    restore,
+    steerer_names,
+)
 from metalforge.campaign.steerers.uniform import van_der_corput
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import History, Observation, Steerer, SteererState, find_largest_gaps, steer_adaptive
@@ -20,6 +28,7 @@ MAKERS = {
     "uniform-grid": lambda: Uniform(LOW, HIGH, points=9),
     "gaps": lambda: Gaps(LOW, HIGH),
     "gaussian-process": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64),
+    "curve": lambda: CurveSteerer(LOW, HIGH),
     "gaussian-process-prior": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64, prior=(5.68, 0.01)),
 }
 
@@ -62,7 +71,7 @@ def driven(steerer, rounds, workers=3):
 
 
 def test_every_built_in_steerer_is_under_contract():
-    assert {make().name for make in MAKERS.values()} | {"conductor"} == set(steerer_names())
+    assert {make().name for make in MAKERS.values()} | {"conductor", "bisection"} == set(steerer_names())
 
 
 def test_suggestions_stay_in_the_range_and_avoid_what_is_pending(make):

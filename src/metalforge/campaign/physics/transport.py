@@ -6,20 +6,19 @@ what they measured, not where they aimed, is the Gamma of their numbers.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.steering import Observation
-from metalforge.plasma.observables import energy_tail
-from metalforge.plasma.spec import PlasmaSpec
-from metalforge.plasma.trajectory import segments_from
-from metalforge.plasma.transport import transport
 
 from .evidence import Evidence, PlannedPoints
 from .smooth import SmoothCurve, level_errors
+
+if TYPE_CHECKING:
+    from metalforge.plasma.spec import PlasmaSpec
 
 Floats = NDArray[np.float64]
 FEWEST_SEGMENTS = 4
@@ -38,7 +37,7 @@ class SegmentRows(NamedTuple):
 
     chain: str
     at: float
-    spec: PlasmaSpec
+    spec: "PlasmaSpec"
     segment: float
     columns: Mapping[str, Floats]
     cost: float
@@ -111,6 +110,10 @@ class TransportFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 def transport_of(rows: Sequence[SegmentRows]) -> PointTransport | None:
     """Return what trajectories at one coupling say together; None while there are too few segments."""
+    from metalforge.plasma.observables import energy_tail
+    from metalforge.plasma.trajectory import segments_from
+    from metalforge.plasma.transport import transport
+
     count = sum(one.segments for one in rows)
     if count < FEWEST_SEGMENTS:
         return None

@@ -5,14 +5,15 @@ one a warm-up aimed at: points are where they aimed, fits are made at what was m
 """
 
 from math import exp, log
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from metalforge.core.errors import SpecError
-from metalforge.plasma.spec import PlasmaSpec
-from metalforge.plasma.trajectory import bytes_of, columns_of, segment_time
 
 from .table import SpecTable
 from .theory import Dims, Start, Target
+
+if TYPE_CHECKING:
+    from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
 
 
 class Plasma(SpecTable, frozen=True, kw_only=True):
@@ -75,12 +76,16 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
     @property
     def update_time(self) -> float:
         """Of an update, in 1/omega_p."""
+        from metalforge.plasma.trajectory import segment_time
+
         return segment_time(
             self.trajectory(self.systems[0], self.low, seed=1, stream=0, start=self.start_of(0)), self.segment
         )
 
     def columns(self) -> tuple[str, ...]:
         """Return what a segment is summed up by."""
+        from metalforge.plasma.trajectory import columns_of
+
         return columns_of(self.kappa, self.update_time)
 
     def start_of(self, number: int) -> Start:
@@ -89,10 +94,14 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
 
     def bytes_of(self, dims: Dims) -> int:
         """Return what the particles of a box, their lists and the frames of a segment take."""
+        from metalforge.plasma.trajectory import bytes_of
+
         return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)), self.update_time)
 
-    def trajectory(self, dims: Dims, at: float, *, seed: int, stream: int, start: Start) -> PlasmaSpec:
+    def trajectory(self, dims: Dims, at: float, *, seed: int, stream: int, start: Start) -> "PlasmaSpec":
         """Return the trajectory of one point."""
+        from metalforge.plasma.spec import PlasmaSpec
+
         if start == "hot" or start == "cold":
             raise SpecError(f"particles start random, bcc, fcc or two-phase. Got {start}")
         (particles,) = dims
