@@ -95,8 +95,8 @@ def test_a_few_steps_are_those_of_the_cpu(engine, bath):
         particles, box = begin(SPEC), open_box(SPEC, where)
         particles.step = 7
         seen = particles.advance(box, motion, 24, samples=12, frames=4)
-        assert seen.lists > 1
         ends.append((particles.unwrapped, particles.velocities, seen.sums, seen.positions, seen.velocities))
+    assert seen.lists > 1  # on the card; cores look further, and make lists less often
     for cpu, card in zip(*ends, strict=True):
         assert np.abs(cpu - card).max() < 1e-10
 
