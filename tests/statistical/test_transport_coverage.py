@@ -12,7 +12,7 @@ import pytest
 import stacie
 from scipy.signal import lfilter
 
-from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec, Segment, transport
+from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec, TransportSegment, transport
 from metalforge.plasma.spectrum import plateau
 
 SPEC = PlasmaSpec(gamma=158, kappa=2, particles=340)
@@ -38,7 +38,7 @@ def powers(mixture, segments, random):
 
 def segment(power):
     """A record with this spectrum and nothing else of interest."""
-    return Segment(
+    return TransportSegment(
         time=TIME, temperature=1.0, diffusion_msd=1.0, diffusion_vacf=1.0, stress_power=tuple(power.tolist())
     )
 
@@ -112,4 +112,4 @@ def test_runs_of_a_state_point_cover_what_all_of_them_say():
         apart = np.array([value for kind, value in off if kind == name])
         assert np.mean(apart < 1) > 0.68 - 3 * 0.47 / math.sqrt(len(runs)), name
         assert np.mean(apart < 2) > 0.8, name
-    assert msgspec.json.decode(msgspec.json.encode(runs[0]), type=list[Segment]) == runs[0]
+    assert msgspec.json.decode(msgspec.json.encode(runs[0]), type=list[TransportSegment]) == runs[0]

@@ -94,7 +94,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return where  # type: ignore[return-value]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the campaign said."""
 
     accepted: bool
@@ -111,7 +111,7 @@ def _number(asked: Mapping[str, str], name: str, kind: Callable[[str], Number]) 
         raise SpecError(f"`{name}` must be {wanted}. Got {asked[name]!r}") from None
 
 
-def command(directory: Path | str, what: str, *, through: Door = "python", **asked: object) -> Answer:
+def command(directory: Path | str, what: str, *, through: Door = "python", **asked: object) -> CommandAnswer:
     """Return what the campaign of a directory says to a command; raises where nobody listens.
 
     ``command("run", "extend", seconds=600)``, ``command("run", "volume", dims="12,12,12,4")``.
@@ -128,7 +128,7 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def send(directory: Path, wanted: Command, limit_s: float = ANSWER_S) -> Answer:
+def send(directory: Path, wanted: Command, limit_s: float = ANSWER_S) -> CommandAnswer:
     """Return what a campaign says to a command that is whole."""
     line = msgspec.json.encode(wanted) + b"\n"
     if len(line) > MOST_BYTES:
@@ -151,7 +151,7 @@ def send(directory: Path, wanted: Command, limit_s: float = ANSWER_S) -> Answer:
         except OSError as error:
             raise ControlError(f"{directory}: the campaign did not answer: {error}") from error
     try:
-        return msgspec.json.decode(said, type=Answer)
+        return msgspec.json.decode(said, type=CommandAnswer)
     except msgspec.MsgspecError:
         raise ControlError(f"{directory}: the campaign ended before it answered") from None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metalforge.native.engine import Engine
     from metalforge.plasma.references import Reference
     from metalforge.plasma.replicas import PlasmaReplicas
-    from metalforge.plasma.run import Block, PlasmaRun, PlasmaSummary
+    from metalforge.plasma.run import PlasmaBlock, PlasmaRun, PlasmaSummary
 
 LONGEST = 20_000.0
 """Of a run that ends by its error, where no time was given: eta* is then known to 1.5 %."""
@@ -212,7 +212,7 @@ def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
     with ExitStack() as files:
         traces = [files.enter_context(open(run.job.trace, "a")) if run.job.trace else None for run in together.runs]
 
-        def on_block(number: int, block: "Block") -> None:
+        def on_block(number: int, block: "PlasmaBlock") -> None:
             temperature = block.samples["kinetic"].mean() / (1.5 * together.runs[number].spec.particles)
             bar.update(task, advance=1, description=f"{block.phase} Gamma={1 / temperature:.4g}")
             trace = traces[number]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.plasma import MASS, Correlations, Particles, PlasmaSpec, Segment, segment_of
+from metalforge.plasma import MASS, Correlations, Particles, PlasmaSpec, TransportSegment, segment_of
 from metalforge.plasma.observables import STRESSES
 
 Floats = NDArray[np.float64]
@@ -103,7 +103,7 @@ class Lammps:
         return x + self.spec.length * boxes, v
 
 
-def lammps_segments(spec: PlasmaSpec, particles: Particles, segments: int) -> list[Segment]:
+def lammps_segments(spec: PlasmaSpec, particles: Particles, segments: int) -> list[TransportSegment]:
     """Follow particles with LAMMPS at constant energy, and return what so many segments leave, by our estimators."""
     frames, samples = spec.segment_blocks * spec.block_frames, spec.frame_samples
     correlations = Correlations(spec.particles, segment=frames)

@@ -25,8 +25,8 @@ from metalforge.plasma import (
     PlasmaRun,
     PlasmaSpec,
     Quoted,
-    Segment,
     Transport,
+    TransportSegment,
     merged,
     references,
     transport,
@@ -84,7 +84,7 @@ WARMUP = 300.0
 """At kappa 3 and strong coupling 100/omega_p leave a fluid that heats itself by a tenth when the bath is gone."""
 
 
-class Part(NamedTuple):
+class TransportPart(NamedTuple):
     """One run of a point."""
 
     point: StatePoint
@@ -113,7 +113,7 @@ class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     crystalline: bool
     drift_kt: float | None
     u_over_gamma: float
-    left: Segment
+    left: TransportSegment
     warmup: float = 100.0
     """That was asked for; the first lines do not say, and are of 100."""
 
@@ -123,14 +123,16 @@ class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.kappa, self.gamma, self.code, self.stream
 
 
-def parts(points: Sequence[StatePoint], *, peer: bool) -> list[Part]:
+def parts(points: Sequence[StatePoint], *, peer: bool) -> list[TransportPart]:
     """Return every run of the points, those of the first round first: a part of the table is one of all points."""
-    ours = [Part(point, "metalforge", i) for point in points for i in range(point.runs)]
-    theirs = [Part(p, "lammps", i) for p in points if not p.supercooled for i in range(PEER_RUNS)] if peer else []
+    ours = [TransportPart(point, "metalforge", i) for point in points for i in range(point.runs)]
+    theirs = (
+        [TransportPart(p, "lammps", i) for p in points if not p.supercooled for i in range(PEER_RUNS)] if peer else []
+    )
     return sorted(ours + theirs, key=lambda part: part.stream)
 
 
-def run_parts(together: Sequence[Part], seed: int, engine: Engine) -> list[TransportFound]:
+def run_parts(together: Sequence[TransportPart], seed: int, engine: Engine) -> list[TransportFound]:
     """Warm boxes of one point up, follow them and return what each leaves; an engine of batches moves all at once."""
     point, code = together[0].point, together[0].code
     clock = time.process_time if engine.name.startswith("cpu") else time.monotonic
@@ -146,7 +148,7 @@ def run_parts(together: Sequence[Part], seed: int, engine: Engine) -> list[Trans
     return [_left(part, run, seconds) for part, run in zip(together, runs, strict=True)]
 
 
-def _left(part: Part, run: PlasmaRun, seconds: float) -> TransportFound:
+def _left(part: TransportPart, run: PlasmaRun, seconds: float) -> TransportFound:
     spec, summary, clock = run.spec, run.summary(), time.process_time()
     segments = run.segments() if part.code == "metalforge" else lammps_segments(spec, run.particles, PEER_SEGMENTS)
     left = merged(segments)
@@ -169,7 +171,7 @@ def _left(part: Part, run: PlasmaRun, seconds: float) -> TransportFound:
     )
 
 
-def _volleys(parts: Sequence[Part], engine: Engine) -> list[list[Part]]:
+def _volleys(parts: Sequence[TransportPart], engine: Engine) -> list[list[TransportPart]]:
     """Return which parts are run at once: those of a point, where the engine moves many boxes at a time."""
     if not isinstance(engine, BatchEngine):
         return [[part] for part in parts]
@@ -201,7 +203,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     return _result(points, list(known.values()))
 
 
-def _key(part: Part) -> tuple[float, float, str, int]:
+def _key(part: TransportPart) -> tuple[float, float, str, int]:
     return part.point.kappa, part.point.gamma, part.code, part.stream
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from metalforge.core.memory import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import PARTICLE_SUMS, Buffer, BufferKind, Dims, Iterated, Iterations, Motion, Precision, Sampled
+from .engine import PARTICLE_SUMS, Buffer, BufferKind, Dims, Iterated, Iterations, Motion, ParticleSamples, Precision
 
 __all__ = ["CpuEngine", "cpu_engine"]
 
@@ -235,12 +235,12 @@ class _CpuParticles:
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> Sampled:
+    ) -> ParticleSamples:
         sums = np.empty((samples, len(PARTICLE_SUMS)))
         places, speeds = np.empty((2, frames, self._n, 3))
         seen = (sums if samples else None, *((places, speeds) if frames else (None, None)))
         lists = self._advance(positions, boxes, velocities, steps, *motion, step, *seen)
-        return Sampled(sums, places, speeds, lists)
+        return ParticleSamples(sums, places, speeds, lists)
 
 
 class _CpuParticleBatch:
@@ -260,8 +260,8 @@ class _CpuParticleBatch:
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> list[Sampled]:
-        def one(r: int) -> Sampled:
+    ) -> list[ParticleSamples]:
+        def one(r: int) -> ParticleSamples:
             of = positions[r], boxes[r], velocities[r]
             return self._boxes[r].advance(*of, motions[r], first_steps[r], steps, samples=samples, frames=frames)
 

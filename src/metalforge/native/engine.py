@@ -35,8 +35,8 @@ __all__ = [
     "ParticleBatch",
     "ParticleBox",
     "ParticleEngine",
+    "ParticleSamples",
     "Precision",
-    "Sampled",
     "Solver",
     "Staggered",
     "Sweeps",
@@ -354,7 +354,7 @@ class Motion(NamedTuple):
     stream: int = 0
 
 
-class Sampled(NamedTuple):
+class ParticleSamples(NamedTuple):
     """What was seen on the way of a block of steps."""
 
     sums: Floats
@@ -388,7 +388,7 @@ class ParticleBox(Protocol):
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> Sampled:
+    ) -> ParticleSamples:
         """Move by `steps` from step number `step` on, in place, and look evenly so often on the way, last at the end.
 
         `positions` stay within the box, `boxes` count how often each coordinate has left it.
@@ -410,7 +410,7 @@ class ParticleBatch(Protocol):
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> list[Sampled]:
+    ) -> list[ParticleSamples]:
         """Move every replica of (replicas, n, 3) as a `ParticleBox` does; one that is lost stays where it was."""
 
 

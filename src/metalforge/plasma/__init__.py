@@ -17,7 +17,7 @@ from .references import Reference, references
 from .replicas import PlasmaReplicas
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
-from .transport import Segment, Transport, merged, segment_of, transport
+from .transport import Transport, TransportSegment, merged, segment_of, transport
 from .warmup import WarmupEnd
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
     "PlasmaSummary",
     "Quoted",
     "Reference",
-    "Segment",
     "Transport",
+    "TransportSegment",
     "WarmupEnd",
     "begin",
     "cutoff_of",

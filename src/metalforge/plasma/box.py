@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.native.engine import Engine, Motion, ParticleBatch, ParticleBox, ParticleEngine, Precision, Sampled
+from metalforge.native.engine import (
+    Engine,
+    Motion,
+    ParticleBatch,
+    ParticleBox,
+    ParticleEngine,
+    ParticleSamples,
+    Precision,
+)
 from metalforge.native.random import Stream
 
 from .spec import MASS, PlasmaSpec
@@ -44,7 +52,9 @@ class Particles:
         """Positions as if the box had no borders."""
         return self.positions + self.length * self.boxes
 
-    def advance(self, box: ParticleBox, motion: Motion, steps: int, *, samples: int = 0, frames: int = 0) -> Sampled:
+    def advance(
+        self, box: ParticleBox, motion: Motion, steps: int, *, samples: int = 0, frames: int = 0
+    ) -> ParticleSamples:
         """Move, and return what was seen; a failure leaves the particles where they were."""
         seen = box.advance(
             self.positions, self.boxes, self.velocities, motion, self.step, steps, samples=samples, frames=frames
@@ -52,7 +62,7 @@ class Particles:
         self.note(motion, steps, seen)
         return seen
 
-    def note(self, motion: Motion, steps: int, seen: Sampled) -> None:
+    def note(self, motion: Motion, steps: int, seen: ParticleSamples) -> None:
         """Count steps that were made; raises where they ended nowhere."""
         if seen.lists < 0:
             raise LostParticleError(

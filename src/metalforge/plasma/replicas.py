@@ -13,7 +13,7 @@ from metalforge.native.engine import Engine, ParticleBatch
 
 from .box import LostParticleError, open_batch
 from .ending import enough as ended
-from .run import Block, PlasmaJob, PlasmaRun
+from .run import PlasmaBlock, PlasmaJob, PlasmaRun
 from .spec import PlasmaSpec
 
 OF_EACH = "replica-{:04d}"
@@ -80,7 +80,7 @@ class PlasmaReplicas:
         """Blocks that are still to do, of all runs."""
         return sum(run.remaining for run in self.runs)
 
-    def step(self) -> list[Block | None]:
+    def step(self) -> list[PlasmaBlock | None]:
         """Do one block of every run that has not ended; nothing for those that have.
 
         A run that fails raises, when the others have done theirs, and stays where it was.
@@ -106,7 +106,7 @@ class PlasmaReplicas:
             frames=max(one.frames for one in asked),
         )
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
-        blocks: dict[int, Block] = {}
+        blocks: dict[int, PlasmaBlock] = {}
         lost: LostParticleError | None = None
         for r, (run, one, its) in enumerate(zip(going, asked, seen, strict=True)):
             try:
@@ -125,7 +125,7 @@ class PlasmaReplicas:
         self,
         *,
         should_stop: Callable[[], bool] = lambda: False,
-        on_block: Callable[[int, Block], None] | None = None,
+        on_block: Callable[[int, PlasmaBlock], None] | None = None,
         enough: Callable[[Sequence[PlasmaRun]], bool] | None = None,
         checkpoint_every_s: float = 60.0,
     ) -> bool:

@@ -21,14 +21,14 @@ from metalforge.core.files import PathLike, naming, remove_half_written
 from metalforge.core.phases import Phase
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, Motion, ParticleBox, Sampled
+from metalforge.native.engine import Engine, Motion, ParticleBox, ParticleSamples
 
 from .box import Particles, begin, open_box
 from .correlations import Correlations
 from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
 from .references import Reference, references
 from .spec import PlasmaSpec
-from .transport import Segment, Transport, segment_of, transport
+from .transport import Transport, TransportSegment, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
 
 Floats = NDArray[np.float64]
@@ -99,7 +99,7 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     spec: PlasmaSpec
 
 
-class Block(NamedTuple):
+class PlasmaBlock(NamedTuple):
     """What a block gave: its phase and its samples by name."""
 
     phase: Phase
@@ -203,7 +203,7 @@ class PlasmaRun:
         """Whether a single wave vector stands out as no fluid's does."""
         return self._looks > 0 and bool(self._powers.max() / self._looks > BRAGG * (1 + 2 / math.sqrt(self._looks)))
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[TransportSegment]:
         """Return what whole segments of the run leave for transport; of a run that is shorter than one, the whole."""
         samples = self.spec.segment_blocks * (self.spec.block_steps // self.spec.sample_steps)
         whole = self.measured // self.spec.segment_blocks
@@ -235,14 +235,14 @@ class PlasmaRun:
         watched = self.watch is not None and self.time < self.watch.time - 1e-9
         return Asked(spec.nve, spec.block_steps, samples, samples if watched else spec.block_frames)
 
-    def step(self) -> Block:
+    def step(self) -> PlasmaBlock:
         """Do one block; one that fails raises and leaves the run where it was."""
         motion, steps, samples, frames = self.asks()
         began = time.perf_counter()
         seen = self.particles.advance(self.box, motion, steps, samples=samples, frames=frames)
         return self.note(seen, time.perf_counter() - began)
 
-    def note(self, seen: Sampled, seconds: float) -> Block:
+    def note(self, seen: ParticleSamples, seconds: float) -> PlasmaBlock:
         """Take up a block that particles have gone, in so many seconds of kernels."""
         spec, phase = self.spec, self.phase
         self.seconds += seconds
@@ -262,7 +262,7 @@ class PlasmaRun:
             if self.measured % LOOK_BLOCKS == 0:
                 self._look()
             self.measured += 1
-        return Block(phase, made)
+        return PlasmaBlock(phase, made)
 
     def _warm_up(self, made: dict[str, Floats]) -> None:
         self._samples["potential"].append(made["potential"])
@@ -283,7 +283,7 @@ class PlasmaRun:
         self,
         *,
         should_stop: Callable[[], bool] = lambda: False,
-        on_block: Callable[[Block], None] | None = None,
+        on_block: Callable[[PlasmaBlock], None] | None = None,
         checkpoint_every_s: float = 60.0,
     ) -> bool:
         """Run to the end of the job, or until `should_stop` at a block's border; return whether it came to the end.

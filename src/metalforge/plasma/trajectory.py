@@ -9,7 +9,7 @@ of one trajectory or of many:
     restless                           errors by which the energies of the third and the last quarter differ
     bragg                              the largest |rho_k|^2 / N of a wave vector: some units in a fluid, N in a crystal
     order                              |rho_k| / N of the shortest wave vectors of a bcc crystal along the axes: 0 to 1
-    temperature, diffusion_msd, ...    what `transport.Segment` has; stress_J is its stress's power at J 2 pi / T
+    temperature, diffusion_msd, ...    of `TransportSegment`; stress_J is the stress's power at J 2 pi / T
 
 Each segment begins with new lists of neighbours, so its bits follow from where the particles stand: a trajectory that
 goes on from a checkpoint gives the bits of one that was never interrupted.
@@ -32,13 +32,13 @@ from metalforge.core.files import naming
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
-from metalforge.native.engine import Engine, Sampled
+from metalforge.native.engine import Engine, ParticleSamples
 
 from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import FRAME_TIME, MASS, PlasmaSpec
-from .transport import Segment, segment_of, stress_bins
+from .transport import TransportSegment, segment_of, stress_bins
 from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
@@ -63,11 +63,11 @@ def segment_time(spec: PlasmaSpec, wanted: float) -> float:
     return blocks * spec.block_time
 
 
-def segments_from(columns: Mapping[str, Sequence[float] | Floats], time: float) -> list[Segment]:
+def segments_from(columns: Mapping[str, Sequence[float] | Floats], time: float) -> list[TransportSegment]:
     """Return what rows leave for transport."""
     power = [columns[name] for name in columns if name.startswith("stress_")]
     return [
-        Segment(
+        TransportSegment(
             time=time,
             temperature=float(temperature),
             diffusion_msd=float(by_msd),
@@ -168,7 +168,7 @@ class TrajectoryRun:
             self.particles.stop_drifting()
         motion = spec.langevin(FRICTION) if phase == "warmup" else spec.nve
         samples, frames = spec.block_steps // spec.sample_steps, spec.block_frames
-        parts: list[Sampled] = []
+        parts: list[ParticleSamples] = []
         powers, order = np.zeros(len(self._waves.lengths)), 0.0
         try:
             if not (np.isfinite(before.positions).all() and np.isfinite(before.velocities).all()):
@@ -190,7 +190,7 @@ class TrajectoryRun:
         self.log.add(row)
         return row
 
-    def _sums(self, parts: list[Sampled]) -> dict[str, float]:
+    def _sums(self, parts: list[ParticleSamples]) -> dict[str, float]:
         """Return what a segment is summed up by."""
         spec = self.spec
         series = series_of(spec, np.concatenate([part.sums for part in parts]), 0.0)

@@ -1,7 +1,7 @@
 """Diffusion and viscosity with errors, from what segments of trajectories leave behind.
 
-A trajectory is cut into segments of equal time. Each leaves a few numbers (`Segment`), of which every estimate needs
-the means only: they can be written down one by one, put together in any order, and left out one by one for an error.
+A trajectory is cut into segments of equal time. Each leaves a few numbers (`TransportSegment`), of which every estimate
+needs the means only: they can be written down one by one, put together in any order, and left out one by one for an error.
 
 - D_N, of N particles in a box, is the slope of the mean squared displacement, (1/6) dMSD/dt between two late lags; and
   the mean of (1/3) int_0^t <v(0) v(t')> dt' between the same lags, which is the same number from velocities.
@@ -41,7 +41,7 @@ MOST_GROUPS, FEWEST_GROUPS, MANY_RUNS = 40, 4, 8
 """Of a jackknife; and how many runs make groups of their own."""
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransportSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a segment of a trajectory leaves for transport; or means over several of equal time, which suffice."""
 
     time: float
@@ -89,7 +89,7 @@ def stress_power(stress: Floats, spacing: float, volume: float, bins: int) -> Fl
 
 def segment_of(
     spec: PlasmaSpec, series: dict[str, Floats], displacement: Floats, memory: Floats, counts: Floats
-) -> Segment:
+) -> TransportSegment:
     """Return what a segment leaves: its samples by name, and its sums of displacement^2 and v(0) v(t) at each lag."""
     samples, frame = len(series["kinetic"]), spec.frame_samples * spec.sample_time
     time = samples * spec.sample_time
@@ -102,7 +102,7 @@ def segment_of(
     over = integral[early : late + 1]
     stress = np.array([series[f"stress_{name}"] for name in STRESSES])
     power = stress_power(stress, spec.sample_time, spec.length**3, stress_bins(spec.kappa, time))
-    return Segment(
+    return TransportSegment(
         time=time,
         temperature=float(2 * series["kinetic"].mean() / (3 * spec.particles - 3)),
         diffusion_msd=float((gone[late] - gone[early]) / (6 * frame * (late - early))),
@@ -111,11 +111,11 @@ def segment_of(
     )
 
 
-def merged(segments: Sequence[Segment]) -> Segment:
+def merged(segments: Sequence[TransportSegment]) -> TransportSegment:
     """Return one record for several segments: that of a run, for a journal."""
     table, weight = _table(segments)
     temperature, by_msd, by_vacf, *power = (weight @ table / weight.sum()).tolist()
-    return Segment(
+    return TransportSegment(
         time=segments[0].time,
         segments=int(weight.sum()),
         temperature=temperature,
@@ -125,7 +125,7 @@ def merged(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def _table(segments: Sequence[Segment]) -> tuple[Floats, Floats]:
+def _table(segments: Sequence[TransportSegment]) -> tuple[Floats, Floats]:
     """Return a row of numbers for each record, and how many segments it is of."""
     if not segments:
         raise SpecError("transport needs a segment. Got none\nhint: a longer run")
@@ -136,7 +136,7 @@ def _table(segments: Sequence[Segment]) -> tuple[Floats, Floats]:
     return np.array(rows), np.array([s.segments for s in segments], np.float64)
 
 
-def transport(spec: PlasmaSpec, runs: Sequence[Sequence[Segment]]) -> Transport:
+def transport(spec: PlasmaSpec, runs: Sequence[Sequence[TransportSegment]]) -> Transport:
     """Return what the segments of one or more runs of a state point say, with errors."""
     runs = [run for run in runs if run]
     every = [segment for run in runs for segment in run]
@@ -176,7 +176,7 @@ class _Estimate:
         return np.array([1 / temperature, by_msd, by_vacf, infinite, scaled]), scaled * found.error, found.terms
 
 
-def _groups(runs: Sequence[Sequence[Segment]]) -> NDArray[np.int64]:
+def _groups(runs: Sequence[Sequence[TransportSegment]]) -> NDArray[np.int64]:
     """Return the group of each segment: its run, or a part of all time."""
     if len(runs) >= MANY_RUNS:
         return np.repeat(np.arange(len(runs)), [len(run) for run in runs])

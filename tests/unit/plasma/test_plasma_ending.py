@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.plasma import PlasmaJob, PlasmaSpec, Segment
+from metalforge.plasma import PlasmaJob, PlasmaSpec, TransportSegment
 from metalforge.plasma.ending import FEWEST_SEGMENTS, at_border, enough, found_together, relative_error
 from metalforge.plasma.transport import stress_bins
 
@@ -30,7 +30,7 @@ class KnownSegments:
         time = SPEC.segment_blocks * SPEC.block_time
         bins = stress_bins(SPEC.kappa, time)
         return [
-            Segment(
+            TransportSegment(
                 time=time,
                 temperature=0.01,
                 diffusion_msd=float(0.01 * (1 + 0.02 * rng.normal())),

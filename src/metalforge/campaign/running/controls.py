@@ -24,7 +24,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Commanded, Decided, Sampled
 from metalforge.core.errors import MetalforgeError, SpecError
 
-from .listening import CommandSocket, Waiting
+from .listening import CommandSocket, WaitingCommand
 from .sampling import SAMPLE_S
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Controls:
     def __init__(self, campaign: "Campaign") -> None:
         self._campaign = campaign
         self._socket: CommandSocket | None = None
-        self._turning: Waiting | None = None
+        self._turning: WaitingCommand | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -89,7 +89,7 @@ class Controls:
             self._campaign.book.write(Commanded(by="supervisor", what="pause", accepted=True, reason=reason))
             self._pause()
 
-    def _next(self) -> Waiting | None:
+    def _next(self) -> WaitingCommand | None:
         if self._socket is None:
             return None
         return self._socket.take(only=("stop",) if self.turning else ())
@@ -104,7 +104,7 @@ class Controls:
             self._socket.news.wait(LOOK_S)
             self.look()
 
-    def _hear(self, waiting: Waiting) -> None:
+    def _hear(self, waiting: WaitingCommand) -> None:
         """Carry out what can be now, refuse what cannot, and let the graph end for the rest."""
         paused, campaign = self._campaign.state.pause is not None, self._campaign
         try:
@@ -129,7 +129,7 @@ class Controls:
         except MetalforgeError as error:
             self._say(waiting, False, one_line(str(error)))
 
-    def _rewire(self, waiting: Waiting) -> None:
+    def _rewire(self, waiting: WaitingCommand) -> None:
         wanted, campaign = waiting.command.screen, self._campaign
         if campaign.spec.running.deterministic:
             self._say(
@@ -141,14 +141,14 @@ class Controls:
             said = {"before": "is in the way of the blocks", "beside": "is beside it", "auto": "is left to its rule"}
             self._say(waiting, True, f"the screen {said[wanted]} from the next border on")
 
-    def _wanted(self, waiting: Waiting) -> CampaignSpec:
+    def _wanted(self, waiting: WaitingCommand) -> CampaignSpec:
         """Return the spec that a command asks for; raises where it cannot be."""
         spec = extended(self._campaign.state, waiting.command.extension)
         if spec == self._campaign.spec:
             raise SpecError("the campaign is so already")
         return spec
 
-    def _change(self, waiting: Waiting) -> None:
+    def _change(self, waiting: WaitingCommand) -> None:
         """Take another spec: what was decided stays, what is decided from here on goes by it."""
         try:
             self._campaign.change(self._wanted(waiting), _record(waiting))
@@ -157,12 +157,12 @@ class Controls:
         else:
             waiting.answer(True, "in force")
 
-    def _say(self, waiting: Waiting, accepted: bool, said: str) -> None:
+    def _say(self, waiting: WaitingCommand, accepted: bool, said: str) -> None:
         """Write what was asked and said, then say it."""
         self._campaign.book.write(_record(waiting, accepted=accepted, reason="" if accepted else said))
         waiting.answer(accepted, said)
 
 
-def _record(waiting: Waiting, *, accepted: bool = True, reason: str = "") -> Commanded:
+def _record(waiting: WaitingCommand, *, accepted: bool = True, reason: str = "") -> Commanded:
     command = waiting.command
     return Commanded(by=waiting.by, what=command.what, asked=command.asked, accepted=accepted, reason=reason)

@@ -19,7 +19,7 @@ from pwd import getpwuid
 
 import msgspec
 
-from metalforge.campaign.calling import SOCKET, Answer, Command, address_in, received_line
+from metalforge.campaign.calling import SOCKET, Command, CommandAnswer, address_in, received_line
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError
 
@@ -33,22 +33,22 @@ MOST_CALLERS = 16
 _COMMAND = msgspec.json.Decoder(Command)
 
 
-class Waiting:
+class WaitingCommand:
     """A command that somebody waits for."""
 
     def __init__(self, command: Command, who: str) -> None:
         self.command = command
         self.by = f"{who} ({command.through})"
         self._answered = threading.Event()
-        self._answer: Answer | None = None
+        self._answer: CommandAnswer | None = None
 
     def answer(self, accepted: bool, said: str) -> None:
         """Say what becomes of it; the first word counts."""
         if self._answer is None:
-            self._answer = Answer(accepted=accepted, said=said)
+            self._answer = CommandAnswer(accepted=accepted, said=said)
             self._answered.set()
 
-    def wait(self, limit_s: float) -> Answer | None:
+    def wait(self, limit_s: float) -> CommandAnswer | None:
         """Return what was said; None where nothing was in time."""
         return self._answer if self._answered.wait(limit_s) else None
 
@@ -61,7 +61,7 @@ class CommandSocket(Closing):
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / SOCKET
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[WaitingCommand] = deque()
         self._lock, self.news = threading.Lock(), threading.Event()
         self._over = False
         self._callers: set[threading.Thread] = set()
@@ -83,7 +83,7 @@ class CommandSocket(Closing):
         self._thread = threading.Thread(target=self._listen, name="commands", daemon=True)
         self._thread.start()
 
-    def take(self, *, only: Collection[str] = ()) -> Waiting | None:
+    def take(self, *, only: Collection[str] = ()) -> WaitingCommand | None:
         """Return the next command, or the next of a kind; None where there is none. The main loop's call."""
         with self._lock:
             self.news.clear()
@@ -135,16 +135,16 @@ class CommandSocket(Closing):
                 if not connection.recv(1 << 16):
                     break
 
-    def _heard(self, connection: socket.socket) -> Answer:
+    def _heard(self, connection: socket.socket) -> CommandAnswer:
         """Return the answer to what comes by a connection."""
         try:
             command = _COMMAND.decode(received_line(connection, LINE_S))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MetalforgeError) as error:
-            return Answer(accepted=False, said=f"not a command: {str(error) or type(error).__name__}")
-        waiting = Waiting(command, _caller(connection))
+            return CommandAnswer(accepted=False, said=f"not a command: {str(error) or type(error).__name__}")
+        waiting = WaitingCommand(command, _caller(connection))
         with self._lock:
             if self._over:
-                return Answer(accepted=False, said="the campaign is over, or was stopped")
+                return CommandAnswer(accepted=False, said="the campaign is over, or was stopped")
             self._queue.append(waiting)
             self.news.set()
         if (answer := waiting.wait(TAKEN_S)) is not None:
@@ -152,9 +152,9 @@ class CommandSocket(Closing):
         with self._lock:
             if waiting in self._queue:
                 self._queue.remove(waiting)
-                return Answer(accepted=False, said=f"the campaign was busy for {TAKEN_S:g} s: ask again")
+                return CommandAnswer(accepted=False, said=f"the campaign was busy for {TAKEN_S:g} s: ask again")
         later = "it is taken, and in effect when the update that is under way is over: the journal will say"
-        return waiting.wait(DONE_S) or Answer(accepted=True, said=later)
+        return waiting.wait(DONE_S) or CommandAnswer(accepted=True, said=later)
 
 
 def _caller(connection: socket.socket) -> str:

@@ -33,7 +33,7 @@ from metalforge.core.files import PathLike, opened, replacing
 from metalforge.native.engine import Precision
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.spec import PlasmaSpec
-from metalforge.plasma.transport import Segment, Transport, transport
+from metalforge.plasma.transport import Transport, TransportSegment, transport
 
 from .frames import COLUMNS, ENERGIES
 
@@ -101,12 +101,12 @@ class PlasmaRecord:
         return np.asarray(self.window[COLUMNS.index(name)], np.float64)
 
     @property
-    def kept(self) -> list[Segment]:
+    def kept(self) -> list[TransportSegment]:
         """The segments, from the first on. Velocities were not followed beyond the window: that estimate is missing."""
         spec = self.entry.spec
         time = spec.segment_blocks * spec.block_time
         return [
-            Segment(
+            TransportSegment(
                 time=time,
                 temperature=float(row[0]),
                 diffusion_msd=float(row[1]),

@@ -17,7 +17,7 @@ from metalforge.conductor.corpus_runs import in_processes
 from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import BatchEngine, Engine, Motion, Sampled
+from metalforge.native.engine import BatchEngine, Engine, Motion, ParticleSamples
 from metalforge.plasma.box import begin, open_batch
 from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
@@ -67,7 +67,9 @@ class _Replicas:
         self.particles = [begin(spec) for spec in specs]
         self._batch = open_batch(specs[0], engine, len(specs))
 
-    def advance(self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0) -> list[Sampled]:
+    def advance(
+        self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
+    ) -> list[ParticleSamples]:
         positions = np.stack([one.positions for one in self.particles])
         boxes = np.stack([one.boxes for one in self.particles])
         velocities = np.stack([one.velocities for one in self.particles])
@@ -92,7 +94,7 @@ class _Following:
         self._temperature: list[Doubles] = []
         self._stress: list[Doubles] = []
 
-    def take(self, seen: Sampled, positions: Doubles, velocities: Doubles) -> None:
+    def take(self, seen: ParticleSamples, positions: Doubles, velocities: Doubles) -> None:
         """Take a block and where particles are at its end; it belongs to the window where it has frames."""
         series = series_of(self.spec, seen.sums, 0.0)
         self._temperature.append(2 * series["kinetic"] / (3 * self.spec.particles - 3))

@@ -66,7 +66,7 @@ def window_numbers(run: PlasmaRecord) -> WindowNumbers:
     )
 
 
-class Label(NamedTuple):
+class TransportLabel(NamedTuple):
     """Logarithms of D* and eta* with their errors (not a number where there is too little for one)."""
 
     value: tuple[float, float]
@@ -74,7 +74,7 @@ class Label(NamedTuple):
 
 
 @cache
-def label_of_run(run: PlasmaRecord) -> Label:
+def label_of_run(run: PlasmaRecord) -> TransportLabel:
     """Return what is to be said of a run, in the order of HEADS.
 
     D* is the whole run's own. eta* of one run is noisy, so it is that of all runs of the state point together, moved to
@@ -86,7 +86,7 @@ def label_of_run(run: PlasmaRecord) -> Label:
     )
     found = [run.found.diffusion_infinite, together.viscosity]
     errors = [math.nan if one.error is None else one.error / one.mean for one in found]
-    return Label((math.log(found[0].mean), math.log(found[1].mean) + moved), (errors[0], errors[1]))
+    return TransportLabel((math.log(found[0].mean), math.log(found[1].mean) + moved), (errors[0], errors[1]))
 
 
 def published_viscosity(gamma: float, kappa: float) -> float:

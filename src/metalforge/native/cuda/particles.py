@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.native.engine import PARTICLE_SUMS, Floats, Motion, Precision, Sampled
+from metalforge.native.engine import PARTICLE_SUMS, Floats, Motion, ParticleSamples, Precision
 
 from .card import Card, DeviceBuffer
 
@@ -165,7 +165,7 @@ class CudaParticleBatch:
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> list[Sampled]:
+    ) -> list[ParticleSamples]:
         """Move all replicas, in place, and look at each so often on the way; one that is lost stays as it was."""
         for motion in motions:
             _check_number("dt", motion.dt, 10)
@@ -189,7 +189,10 @@ class CudaParticleBatch:
                 for name in ("frame_positions", "frame_velocities")
             )
         sums = sums.reshape(self._replicas, samples, COLUMNS)
-        return [Sampled(sums[r], places[r], speeds[r], -1 if lost[r] else int(made[r])) for r in range(self._replicas)]
+        return [
+            ParticleSamples(sums[r], places[r], speeds[r], -1 if lost[r] else int(made[r]))
+            for r in range(self._replicas)
+        ]
 
     @property
     def listed(self) -> int:
@@ -344,7 +347,7 @@ class CudaParticles:
         *,
         samples: int = 0,
         frames: int = 0,
-    ) -> Sampled:
+    ) -> ParticleSamples:
         of_all = (positions[None], boxes[None], velocities[None])
         return self.batch.advance(*of_all, [motion], [step], steps, samples=samples, frames=frames)[0]
 
