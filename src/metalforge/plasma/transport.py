@@ -1,7 +1,8 @@
 """Diffusion and viscosity with errors, from what segments of trajectories leave behind.
 
 A trajectory is cut into segments of equal time. Each leaves a few numbers (`TransportSegment`), of which every estimate
-needs the means only: they can be written down one by one, put together in any order, and left out one by one for an error.
+needs the means only: they can be written down one by one, put together in any order, and left out one by one for an
+error.
 
 - D_N, of N particles in a box, is the slope of the mean squared displacement, (1/6) dMSD/dt between two late lags; and
   the mean of (1/3) int_0^t <v(0) v(t')> dt' between the same lags, which is the same number from velocities.
