@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.calling import SOCKET
 from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, exchange_pays, finding_of
 from metalforge.campaign.physics.selection import prepare
 from metalforge.campaign.physics.series import PointSeries
@@ -91,7 +92,7 @@ def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, mo
     def copy(at):
         copies.append(tmp_path / f"killed-{at}")
         # A file that the other producer is writing may be gone when it is its turn.
-        shutil.copytree(tmp_path / "run", copies[-1], ignore=shutil.ignore_patterns(".*.tmp"))
+        shutil.copytree(tmp_path / "run", copies[-1], ignore=shutil.ignore_patterns(".*.tmp", SOCKET))
 
     def seen_update(self, **options):
         count[0] += 1
@@ -264,7 +265,7 @@ def test_checks_of_a_ladder_that_is_killed_are_made_when_it_goes_on(tmp_path, mo
         count[0] += 1
         if count[0] in (90, 333, 601):
             copies.append(tmp_path / f"killed-{count[0]}")
-            shutil.copytree(tmp_path / "run", copies[-1])
+            shutil.copytree(tmp_path / "run", copies[-1], ignore=shutil.ignore_patterns(SOCKET))
         return update(self, **options)
 
     monkeypatch.setattr(Chain, "update", seen)
