@@ -273,7 +273,7 @@ def _cells(
         return " / ".join(f"{reference.value:.4f}" for reference in published[name]) or "-"
 
     def theirs(name: str) -> str:
-        return "-" if peer is None else _quoted(getattr(peer, name))
+        return "-" if peer is None else f"{_quoted(getattr(peer, name))} at {peer.gamma_measured.mean:.4g}"
 
     product = found.diffusion_infinite.mean * found.viscosity.mean * gamma
     return (
