@@ -55,13 +55,14 @@ demo: $(VENV)/.installed
 	$(BIN)/metalforge doctor
 	$(BIN)/metalforge scan --preset demo
 
-# What `make test` leaves to make test-docs, test-physics and test-experiments; every other test is its own.
+# What `make test` leaves to make test-docs, test-physics, test-experiments and test-chaos; every other test is its own.
 SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.py tests/guards/test_site.py
-SLOW_physics := tests/statistical
-SLOW_experiments := tests/unit/experiments
+SLOW_physics := tests/statistical tests/unit/campaign/test_resume_physics.py
+SLOW_experiments := tests/unit/experiments tests/unit/conductor/test_transport_heads.py
+SLOW_chaos := tests/chaos
 # Pages have nothing in common: any process takes the next one.
 DIST_docs := --dist load
-SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
+SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments) $(SLOW_chaos)
 PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cluster and not browser and not cuda and not npu" --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.group-test
@@ -73,8 +74,9 @@ test-docs: $(VENV)/.group-docs
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 	$(PYTEST) $(DIST_$*) $(SLOW_$*)
 
-# Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
+# Kills, damages, schedules and a soak: a few of each on every kind of campaign, then in numbers.
 test-chaos: $(VENV)/.group-test
+	$(PYTEST) $(SLOW_chaos)
 	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli tests/unit/cluster
 
 # Ray is an extra of 80 MB: who does not run on clusters needs neither it nor these.
