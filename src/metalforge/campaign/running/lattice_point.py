@@ -24,7 +24,6 @@ from metalforge.lattice.warmup import WarmUp
 
 from .band import Band
 from .equipment import Tools
-from .monitor import WarmUpVerdict
 from .orders import Brief, Snapshot
 from .point import NOTHING, PointChain, PointRun, Unsound
 from .rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
@@ -274,15 +273,9 @@ class LatticePoint(PointChain):
 
     def _look(self) -> None:
         """End the warm-up where that was decided, or may be decided now."""
+        if self._is_decided("updates"):
+            return
         warmup = self.run.warmup
-        if self._known.warmup_ends is not None:
-            if warmup.done >= self._known.warmup_ends:
-                self.run.end_warmup()
-            return
-        if warmup.finished:
-            reason = f"{warmup.total} updates are the longest warm-up"
-            self._end(WarmUpVerdict(ends=True, by="rule:longest", reason=reason))
-            return
         if self._known.exchanges:
             return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched

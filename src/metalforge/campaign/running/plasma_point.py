@@ -67,15 +67,9 @@ class PlasmaPoint(PointChain):
 
     def _look(self) -> None:
         """Leave the bath where that was decided, or where the energy is steady."""
+        if self._is_decided("segments"):
+            return
         warmup = self.run.warmup
-        if self._known.warmup_ends is not None:
-            if warmup.done >= self._known.warmup_ends:
-                self.run.end_warmup()
-            return
-        if warmup.finished:
-            reason = f"{warmup.total} segments are the longest warm-up"
-            self._end(WarmUpVerdict(ends=True, by="rule:longest", reason=reason))
-            return
         early = self._spec.ends_warm_up_early and warmup.done >= self._spec.warmup.shortest
         if not early or self.rows <= self._known.rows:
             return

@@ -341,6 +341,19 @@ class PointChain(ABC):
                 raise
             raise ChainFaultError(f"update {update} is in the journal, and is another one now") from error
 
+    def _is_decided(self, unit: str) -> bool:
+        """End the warm-up where the journal says so or it is the longest; return whether nothing is left to decide."""
+        warmup, ends = self.run.warmup, self._known.warmup_ends
+        if ends is not None:
+            if warmup.done >= ends:
+                self.run.end_warmup()
+            return True
+        if warmup.finished:
+            reason = f"{warmup.total} {unit} are the longest warm-up"
+            self._end(WarmUpVerdict(ends=True, by="rule:longest", reason=reason))
+            return True
+        return False
+
     def _end(self, verdict: WarmUpVerdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         decided = Decided(
