@@ -71,7 +71,7 @@ def served(directories: list[Path]) -> Iterator[OpenPage]:
 def page_picture(browser: Browser, link: str, name: str, out: Path) -> None:
     """Save one picture of the page."""
     width, scheme, what = PICTURES[name]
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     page.goto(link)
@@ -101,7 +101,7 @@ def page_picture(browser: Browser, link: str, name: str, out: Path) -> None:
 
 def report_picture(browser: Browser, report: Path, scheme: str, out: Path) -> None:
     """Save one picture of the report."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(report.resolve().as_uri())
     page.screenshot(path=out / f"report-{scheme}.png", full_page=True)
