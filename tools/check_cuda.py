@@ -48,7 +48,7 @@ PROBES = {
         out[i] = T(double(mf::select(a < b, c, mf::Df64<float>(1))));""",
     "yukawa.hpp": """
         const auto pair = mf::Yukawa<T>::of(2.0, 5.6, 1e-6);
-        const auto term = i ? pair.at(u[0]) : pair.at(u[0], u[8]);
+        const auto term = i ? pair.at(pair.distance(u[0])) : pair.at(u[0], u[8]);
         mf::Symmetric<T> virial{};
         virial.add(term.force, u[1], u[2], u[3], u[1], u[2], u[3]);
         out[i] = virial.of[4] + term.energy + mf::thermal_kick(u[4], u[5], u[6], u[7]);""",

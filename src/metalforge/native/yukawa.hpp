@@ -16,6 +16,11 @@ struct PairTerm {
   R energy;  // phi(r), not shifted
 };
 
+template <class R>
+struct Distance {
+  R r2, r, inverse2;
+};
+
 template <class Real>
 struct Yukawa {
   Real kappa;
@@ -28,13 +33,17 @@ struct Yukawa {
             static_cast<Real>(kappa * 1.4426950408889634074)};
   }
 
-  // A pair at distance^2 r2; nothing where that is not within the cut-off, whatever r2 is there. The square root and
-  // the division do not wait for each other, and are correctly rounded everywhere: a pair has the same bits on every
-  // CPU with fused multiply-adds. Estimates of 1/sqrt are as fast and differ from maker to maker.
+  // What is slow to have of a distance^2, apart from the rest so that a loop can begin it for the next pairs. The
+  // square root and the division do not wait for each other, and are correctly rounded everywhere: a pair has the same
+  // bits on every CPU with fused multiply-adds. Estimates of 1/sqrt are as fast and differ from maker to maker.
   template <class R>
-  MF_INLINE PairTerm<R> at(R r2) const {
-    const R r = sqrt(r2), inverse2 = R(Real(1)) / r2;
-    return terms(r2, r, r * inverse2, inverse2);
+  MF_INLINE static Distance<R> distance(R r2) {
+    return {r2, sqrt(r2), R(Real(1)) / r2};
+  }
+  // A pair at a distance; nothing where that is not within the cut-off, whatever r2 is there.
+  template <class R>
+  MF_INLINE PairTerm<R> at(const Distance<R>& d) const {
+    return terms(d.r2, d.r, d.r * d.inverse2, d.inverse2);
   }
   // The same where 1 / r is known, as on GPUs, which have a fast estimate of it and slow square roots and divisions.
   template <class R>

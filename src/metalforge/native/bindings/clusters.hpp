@@ -16,8 +16,9 @@ namespace mf::bindings {
 
 inline constexpr int cluster_reals = 3 * cluster_size;
 
-// Particles are shared out into so many parts, which add up forces of their own, whatever the number of threads.
-inline constexpr int slabs = 16;
+// Particles are shared out into parts, which add up forces of their own, as many as `n` asks for whatever the number of
+// threads. Each touches what is around it too, so that many parts of a small box would mean more adding up than forces.
+inline constexpr i64 most_slabs = 16, particles_of_a_slab = 256;
 
 template <class Real>
 struct Slab {
@@ -47,6 +48,7 @@ class Clusters {
     boxes_.resize(static_cast<std::size_t>(most * cluster_reals));
     column_of_.resize(static_cast<std::size_t>(n));
     order_.resize(static_cast<std::size_t>(n));
+    slabs_.resize(static_cast<std::size_t>(std::clamp<i64>(n / particles_of_a_slab, 1, most_slabs)));
   }
 
   i64 n() const { return n_; }
@@ -57,7 +59,8 @@ class Clusters {
 
   AlignedArray<double> x, v, f;
   std::vector<u32> id;  // the particle of each place
-  Slab<Real> slab[slabs];
+  int slabs() const { return static_cast<int>(slabs_.size()); }
+  const Slab<Real>& slab(i64 number) const { return slabs_[static_cast<std::size_t>(number)]; }
 
   // Takes particles up from arrays [n][3], wraps them and sorts them into clusters.
   void take(double* position, i32* boxes, const double* velocity) {
@@ -92,9 +95,10 @@ class Clusters {
     std::fill(positions_.data() + i64{spare()} * cluster_reals, positions_.data() + i64{spare() + 1} * cluster_reals,
               static_cast<Real>(nowhere));
     publish({0, count_});
-    for (int s = 0; s < slabs; ++s) {
-      slab[s].begin = count_ * s / slabs;
-      slab[s].end = count_ * (s + 1) / slabs;
+    for (i64 s = 0; s < slabs(); ++s) {
+      Slab<Real>& part = slabs_[static_cast<std::size_t>(s)];
+      part.begin = count_ * s / slabs();
+      part.end = count_ * (s + 1) / slabs();
     }
   }
 
@@ -136,7 +140,7 @@ class Clusters {
 
   // What is around the places of one slab, and the lists of that.
   void list(int number) {
-    Slab<Real>& s = slab[number];
+    Slab<Real>& s = slabs_[static_cast<std::size_t>(number)];
     s.wide.clear();
     s.wide_list.clear();
     for (i64 c = s.begin; c < s.end; ++c) {
@@ -156,7 +160,7 @@ class Clusters {
 
   // The lists of one slab, of what is around its places; filled up to whole groups.
   void prune(int number) {
-    Slab<Real>& s = slab[number];
+    Slab<Real>& s = slabs_[static_cast<std::size_t>(number)];
     s.neighbour.clear();
     s.list.clear();
     const u32* from = s.wide_list.data();
@@ -178,8 +182,8 @@ class Clusters {
   // Which clusters the forces of each slab are on, after all have been listed.
   void note_touched() {
     touching_.assign(spare() + 1, 0);
-    for (int number = 0; number < slabs; ++number) {
-      Slab<Real>& s = slab[number];
+    for (int number = 0; number < slabs(); ++number) {
+      Slab<Real>& s = slabs_[static_cast<std::size_t>(number)];
       const u32 bit = u32{1} << number;
       for (u32 at : s.wide) touching_[at / cluster_reals] |= bit;
       for (i64 c = s.begin; c < s.end; ++c) touching_[static_cast<std::size_t>(c)] |= bit;
@@ -333,11 +337,12 @@ class Clusters {
 
   void add_slabs(i64 cluster, double (&sum)[cluster_reals]) const {
     for (u32 bits = touching_[static_cast<std::size_t>(cluster)]; bits; bits &= bits - 1) {
-      const Real* force = slab[std::countr_zero(bits)].force.data() + cluster * cluster_reals;
+      const Real* force = slab(std::countr_zero(bits)).force.data() + cluster * cluster_reals;
       for (int i = 0; i < cluster_reals; ++i) sum[i] += static_cast<double>(force[i]);
     }
   }
 
+  std::vector<Slab<Real>> slabs_;
   i64 n_, columns_, count_ = 0;
   double length_, radius_, near_, width_;
   AlignedArray<double> ref_, near_ref_;  // positions when it was looked what is around, and when lists were taken

@@ -46,11 +46,22 @@ struct Lanes {
   }
 };
 
+// A group of clusters as one particle sees it: where it is, the differences of positions, and the distances. It is had
+// one turn before the forces are: a core looks a hundred instructions ahead, which is one turn, and a pair's chain of
+// dependent ones (root, power, force) takes as long as two.
+template <class Real>
+struct Seen {
+  using L = Lanes<Real>;
+  u32 at[Clusters<Real>::group];
+  typename L::V x[L::parts], y[L::parts], z[L::parts];
+  Distance<typename L::V> distance[L::parts];
+};
+
 // Sums over the pairs of a slab: phi, how many there are within the cut-off, and sum r_a F_b.
 inline constexpr int pair_sums = 8;
 
 template <bool Sums, class Real>
-void slab_forces(const Yukawa<Real>& pair, const Clusters<Real>& all, const Slab<Real>& slab, double* sums) {
+void slab_forces(Yukawa<Real> pair, const Clusters<Real>& all, const Slab<Real>& slab, double* sums) {
   using L = Lanes<Real>;
   using V = typename L::V;
   constexpr int parts = L::parts, y_of = cluster_size, z_of = 2 * cluster_size;
@@ -74,24 +85,38 @@ void slab_forces(const Yukawa<Real>& pair, const Clusters<Real>& all, const Slab
         fx[p] = fy[p] = fz[p] = phi[p] = inside[p] = V(Real(0));
         for (auto& w : virial[p].of) w = V(Real(0));
       }
-      const auto meet = [&](const u32* at, const Real* farther) __attribute__((always_inline)) {
+      const auto look_at = [&](const u32* at, const Real* farther) __attribute__((always_inline)) {
+        Seen<Real> seen;
+        for (int g = 0; g < Clusters<Real>::group; ++g) seen.at[g] = at[g];
         MF_UNROLL
         for (int p = 0; p < parts; ++p) {
-          const V dx = x - L::template load<V>(position, at, p);
-          const V dy = y - L::template load<V>(position + y_of, at, p);
-          const V dz = z - L::template load<V>(position + z_of, at, p);
-          V r2 = squared(dx, dy, dz);
+          seen.x[p] = x - L::template load<V>(position, seen.at, p);
+          seen.y[p] = y - L::template load<V>(position + y_of, seen.at, p);
+          seen.z[p] = z - L::template load<V>(position + z_of, seen.at, p);
+          V r2 = squared(seen.x[p], seen.y[p], seen.z[p]);
           if (farther) r2 += V::load(farther + p * V::lanes);
-          const PairTerm<V> term = pair.at(r2);
+          seen.distance[p] = pair.distance(r2);
+        }
+        return seen;
+      };
+      const auto meet = [&](const Seen<Real>& seen) __attribute__((always_inline)) {
+        MF_UNROLL
+        for (int p = 0; p < parts; ++p) {
+          const V dx = seen.x[p], dy = seen.y[p], dz = seen.z[p];
+          const PairTerm<V> term = pair.at(seen.distance[p]);
           fx[p] = mul_add(term.force, dx, fx[p]);
           fy[p] = mul_add(term.force, dy, fy[p]);
           fz[p] = mul_add(term.force, dz, fz[p]);
-          L::store(neg_mul_add(term.force, dx, L::template load<V>(force, at, p)), force, at, p);
-          L::store(neg_mul_add(term.force, dy, L::template load<V>(force + y_of, at, p)), force + y_of, at, p);
-          L::store(neg_mul_add(term.force, dz, L::template load<V>(force + z_of, at, p)), force + z_of, at, p);
+          const auto push = [&](V d, int k) __attribute__((always_inline)) {
+            const V before = L::template load<V>(force + k * cluster_size, seen.at, p);
+            L::store(neg_mul_add(term.force, d, before), force + k * cluster_size, seen.at, p);
+          };
+          push(dx, 0);
+          push(dy, 1);
+          push(dz, 2);
           if constexpr (Sums) {
             phi[p] += term.energy;
-            inside[p] += select(r2 < V(pair.cutoff2), V(Real(1)), V(Real(0)));
+            inside[p] += select(seen.distance[p].r2 < V(pair.cutoff2), V(Real(1)), V(Real(0)));
             virial[p].add(term.force, dx, dy, dz, dx, dy, dz);
           }
         }
@@ -99,8 +124,14 @@ void slab_forces(const Yukawa<Real>& pair, const Clusters<Real>& all, const Slab
       u32 own[Clusters<Real>::group];
       for (u32& offset : own) offset = all.spare() * cluster_reals;
       own[0] = static_cast<u32>(c) * cluster_reals;
-      meet(own, apart[lane]);
-      for (u32 k = list[0]; k < list[1]; k += Clusters<Real>::group) meet(slab.neighbour.data() + k, nullptr);
+      Seen<Real> seen = look_at(own, apart[lane]);
+      const u32 *neighbour = slab.neighbour.data() + list[0], *end = slab.neighbour.data() + list[1];
+      for (; neighbour != end; neighbour += Clusters<Real>::group) {
+        const Seen<Real> next = look_at(neighbour, nullptr);
+        meet(seen);
+        seen = next;
+      }
+      meet(seen);
       force[here] += L::sum(fx);
       force[here + y_of] += L::sum(fy);
       force[here + z_of] += L::sum(fz);

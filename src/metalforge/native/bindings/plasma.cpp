@@ -67,19 +67,19 @@ class Plasma {
         position_(static_cast<std::size_t>(3 * n)),
         velocity_(static_cast<std::size_t>(3 * n)),
         boxes_(static_cast<std::size_t>(3 * n)),
-        partial_(slabs * columns) {}
+        partial_(static_cast<std::size_t>(all_.slabs() * columns)) {}
 
   i64 n() const { return all_.n(); }
   i64 listed() const {  // places of neighbours in all lists
     i64 sum = 0;
-    for (const auto& s : all_.slab) sum += static_cast<i64>(s.neighbour.size()) * cluster_size;
+    for (int s = 0; s < all_.slabs(); ++s) sum += static_cast<i64>(all_.slab(s).neighbour.size()) * cluster_size;
     return sum;
   }
 
   // Moves the particles by a plan and returns how often lists were made, or -1 when a particle is nowhere any more.
   i64 advance(double* position, i32* boxes, double* velocity, const Plan& plan, const Output& out, int threads) {
     const i64 most = n() / 64;
-    threads = static_cast<int>(std::max<i64>(1, std::min<i64>({i64{threads}, i64{slabs}, most})));
+    threads = static_cast<int>(std::max<i64>(1, std::min<i64>({i64{threads}, i64{all_.slabs()}, most})));
     begin(position, boxes, velocity);
     i64 lists = 0;
     bool lost = false;
@@ -117,7 +117,7 @@ class Plasma {
             all_.publish(team.share(all_.count()));
             all_.note_places(team.share(all_.count()));
             team.barrier();
-            for (int s = team.index; s < slabs; s += team.size) all_.prune(s);
+            for (int s = team.index; s < all_.slabs(); s += team.size) all_.prune(s);
           }
         } else {
           all_.publish(team.share(all_.count()));
@@ -145,7 +145,7 @@ class Plasma {
   void measure(const double* position, const i32* boxes, const double* velocity, double* force, double* sums,
                int threads) {
     begin(position, boxes, velocity);
-    threads = std::min(threads, slabs);
+    threads = std::min(threads, all_.slabs());
     run_team(threads, [&](const Team& team) {
       relist(team);
       forces<true>(team);
@@ -165,7 +165,7 @@ class Plasma {
 
   // New lists for particles that were taken.
   void relist(const Team& team) {
-    for (int s = team.index; s < slabs; s += team.size) all_.list(s);
+    for (int s = team.index; s < all_.slabs(); s += team.size) all_.list(s);
     team.barrier();
     if (team.index == 0) all_.note_touched();
     team.barrier();
@@ -173,8 +173,8 @@ class Plasma {
 
   template <bool Sums>
   void forces(const Team& team) {
-    for (int s = team.index; s < slabs; s += team.size)
-      slab_forces<Sums>(pair_, all_, all_.slab[s], partial_.data() + s * columns);
+    for (int s = team.index; s < all_.slabs(); s += team.size)
+      slab_forces<Sums>(pair_, all_, all_.slab(s), partial_.data() + s * columns);
     team.barrier();
   }
 
@@ -217,13 +217,13 @@ class Plasma {
   // A row of sums over pairs and particles, after forces<true>.
   void sample(const Team& team, double* row) {
     team.barrier();  // velocities of all
-    for (int s = team.index; s < slabs; s += team.size)
-      add_particles(all_, {all_.slab[s].begin, all_.slab[s].end}, partial_.data() + s * columns + pair_sums);
+    for (int s = team.index; s < all_.slabs(); s += team.size)
+      add_particles(all_, {all_.slab(s).begin, all_.slab(s).end}, partial_.data() + s * columns + pair_sums);
     team.barrier();
     if (team.index == 0)
       for (int k = 0; k < columns; ++k) {
         row[k] = 0;
-        for (int s = 0; s < slabs; ++s) row[k] += partial_[static_cast<std::size_t>(s * columns + k)];
+        for (int s = 0; s < all_.slabs(); ++s) row[k] += partial_[static_cast<std::size_t>(s * columns + k)];
       }
     team.barrier();
   }
