@@ -1,8 +1,9 @@
 """Pictures of the live page and of the report: python tools/screenshots.py OUT [CAMPAIGN ...].
 
 Without campaigns two small ones are run first, half a minute on two cores. Each picture is a whole page in the system's
-Chromium: by day and by night, on a telephone (400 px), on a wall (3840 px), and a moment of the past with what another
-steerer would have done. Needs the group `browser` and a Chromium (tools/chromium --install).
+Chromium: by day and by night, on a telephone (400 px), on a wall (3840 px), a moment of the past with what another
+steerer would have done where that can be said, and two campaigns beside each other where there are two. Needs the group
+`browser` and a Chromium (tools/chromium --install).
 """
 
 import shutil
@@ -76,7 +77,7 @@ def page_picture(browser: Browser, link: str, name: str, out: Path) -> None:
     page = context.new_page()
     page.goto(link)
     page.wait_for_selector("#pipeline-plot svg, #pipeline-plot p")
-    page.wait_for_selector("#chi-plot svg")
+    page.wait_for_selector("#order-plot svg")
     if what == "past":
         half = page.locator("#time").evaluate(
             "slider => { slider.value = slider.max / 2; slider.dispatchEvent(new Event('input')); return slider.value }"
@@ -84,13 +85,13 @@ def page_picture(browser: Browser, link: str, name: str, out: Path) -> None:
         page.wait_for_function(
             "at => document.getElementById('transition-at').textContent.endsWith(`record ${at}`)", arg=half
         )
-        if page.locator("#other-ask").count():
+        if page.is_visible("#other-ask"):
             page.click("#other-ask")
-            page.wait_for_selector("#other-rows tr")
+            page.wait_for_function("() => !document.getElementById('other-ask').disabled")
     if what == "compare":
         for box in page.locator("#campaign-rows input").all()[:2]:
             box.check()
-        page.wait_for_selector("#compare-chi-plot svg")
+        page.wait_for_selector("#compare-order-plot svg, #compare-order-plot p")
     # The bar at the foot stands at the foot of the picture.
     height = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": width, "height": height})
@@ -118,8 +119,9 @@ def main(out: Path, directories: list[Path]) -> None:
         shown = directories or made_campaigns(Path(folder))
         browser = playwright.chromium.launch(executable_path=path)
         with served(shown) as opened:
-            for name in PICTURES:
-                page_picture(browser, opened.link, name, out)
+            for name, (_, _, what) in PICTURES.items():
+                if what != "compare" or len(shown) > 1:
+                    page_picture(browser, opened.link, name, out)
         report = campaign.load(shown[0]).report()
         for scheme in ("light", "dark"):
             report_picture(browser, report, scheme, out)

@@ -110,7 +110,7 @@ def test_figures_are_saved_as_svg_and_their_numbers_as_csv(tab_on):
     assert not [e for e in picture.iter() if "class" in e.attrib]
     rows = list(csv.DictReader(io.StringIO(saved(tab, "#chi-plot", "CSV"))))
     assert len([row for row in rows if row["what"] == "chain"]) == 5
-    assert [float(row["beta"]) for row in rows if row["what"] == "beta_c"] == [pytest.approx(5.09, abs=1e-3)]
+    assert [float(row["beta"]) for row in rows if row["what"] == "located"] == [pytest.approx(5.09, abs=1e-3)]
     buttons = tab.page.locator("section .plot >> visible=true").count()
     assert tab.page.locator(".save >> text=CSV").count() == tab.page.locator(".save >> text=SVG").count() == buttons
     tab.page.click("#chi-plot summary")

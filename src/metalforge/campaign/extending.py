@@ -20,7 +20,10 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: budgets, lattices, couplings that every volume visits first, who steers, where it runs and is."""
+    """What is asked: budgets, systems, couplings that every system visits first, who steers, where it runs and is.
+
+    Couplings are those that people give: Gamma of a plasma, whose coordinate is ln Gamma.
+    """
 
     seconds: float | None = None
     trajectories: int | None = None
@@ -39,13 +42,12 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def volume_of(name: str, text: str) -> Dims:
-    """Return a lattice from text such as 12,12,12,4."""
-    wanted = "four integers as in 12,12,12,4"
+    """Return a system from text such as 12,12,12,4, a lattice, or 500, a box of particles."""
+    wanted = "integers as in 12,12,12,4, or 500 particles"
     numbers = _numbers(name, text, wanted)
-    if len(numbers) != 4 or any(n != int(n) for n in numbers):
+    if any(n != int(n) for n in numbers):
         raise SpecError(f"`{name}` must be {wanted}. Got {text}")
-    x, y, z, t = (int(n) for n in numbers)
-    return x, y, z, t
+    return tuple(map(int, numbers))
 
 
 def betas_of(name: str, text: str) -> tuple[float, ...]:
@@ -64,15 +66,12 @@ def _numbers(name: str, text: str, wanted: str) -> list[float]:
 
 
 def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
-    """Return the spec with what was asked beside it; lattices with another N_t have their range derived anew."""
+    """Return the spec with what was asked beside it."""
     budget = {name: getattr(more, name) for name in ("seconds", "trajectories", "target_error")}
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
     spec = _kept_at(spec, more.checkpoints)
     if more.volumes:
-        lattice = msgspec.structs.asdict(spec.gauge) | {"volumes": more.volumes}
-        if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.theory.systems}:
-            del lattice["beta_min"], lattice["beta_max"]
-        spec = msgspec.structs.replace(spec, lattice=type(spec.gauge)(**lattice))
+        spec = spec.with_theory(spec.theory.of(more.volumes))
     return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
 
 
@@ -98,25 +97,19 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
         )
     spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
     if more.volumes:
-        spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
+        spec = _with_volumes(spec, more.volumes)
     return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
 
 
-def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
-    there = spec.theory.systems
-    for dims in added:
-        if dims in there:
-            raise SpecError(f"an added volume must be a new one. Got {dims}, which is in the campaign already")
-        if dims[3] not in {known[3] for known in there}:
-            raise SpecError(
-                f"an added volume must have the campaign's N_t = {there[0][3]}: its range of beta belongs to that. "
-                f"Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another campaign"
-            )
+def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> CampaignSpec:
+    if there := [dims for dims in added if dims in spec.theory.systems]:
+        raise SpecError(f"an added volume must be a new one. Got {there[0]}, which is in the campaign already")
+    theory = spec.theory.with_more(added)
     if spec.ordering != AUTO and not ORDERINGS[spec.ordering].every_volume:
         raise SpecError(
             f"ordering {spec.ordering} does not run more volumes\nhint: begin another campaign with --ordering C"
         )
-    return (*there, *added)
+    return spec.with_theory(theory)
 
 
 def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
@@ -124,15 +117,16 @@ def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
     return spec if steerer is None else _changed(spec, "steering", {"steerer": steerer})
 
 
-def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
+def _visiting(spec: CampaignSpec, couplings: tuple[float, ...]) -> CampaignSpec:
     """Return the spec with points that are visited first; the range grows where they lie outside."""
-    if not betas:
+    if not couplings:
         return spec
-    low, high = min(spec.theory.low, *betas), max(spec.theory.high, *betas)
-    lattice = msgspec.structs.replace(spec.gauge, beta_min=low, beta_max=high)
-    points = tuple(dict.fromkeys((*spec.steering.points, *betas)))
+    theory, at = spec.theory, tuple(map(spec.theory.at, couplings))
+    wider = theory.within(min(theory.low, *at), max(theory.high, *at))
+    points = tuple(dict.fromkeys((*spec.steering.points, *at)))
+    # Both at once: a spec with points outside its range is none.
     steering = msgspec.structs.replace(spec.steering, points=points)
-    return msgspec.structs.replace(spec, lattice=lattice, steering=steering)
+    return msgspec.structs.replace(spec, **{theory.table: wider, "steering": steering})
 
 
 def _placed(spec: CampaignSpec, more: Extension) -> CampaignSpec:

@@ -141,7 +141,7 @@ def _estimated_plasma(
         dims=dims,
         trajectories=trajectories,
         beta_c=found.log_gamma if isinstance(found, FreezingFinding) else None,
-        error=found.error if isinstance(found, FreezingFinding) else None if found.curve is None else found.curve.error,
+        error=found.error,
         reason=found.said,
         effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),
         # The target is one of the items of a curve, and what stops the campaign looks at it by itself.

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -255,6 +255,10 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         found: Theory | None = self.plasma if self.lattice is None else self.lattice
         assert found is not None, "checked when the spec was made"
         return found
+
+    def with_theory(self, theory: Theory) -> Self:
+        """Return it with another table of its physics."""
+        return msgspec.structs.replace(self, **{theory.table: theory})
 
     @property
     def gauge(self) -> Lattice:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .calling import FIELDS, What
 from .findings import target_looks
 from .physics.evidence import Evidence
 from .report.heads import decisions_by_head
@@ -20,7 +21,7 @@ from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
-from .theories import Target
+from .theories import Target, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
@@ -30,8 +31,6 @@ LAST_ESTIMATES = 5
 
 NOT_YET = "trusted, and not asked yet"
 """Why a head that may act has not."""
-TARGETED: dict[Target, str] = {"peak": "on beta_c", "curve": "of the curve", "crossing": "on ln Gamma_m"}
-"""What a target error is the error of."""
 RECENT = 500
 """Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
 
@@ -115,6 +114,9 @@ class View(_Shown, frozen=True, kw_only=True):
     coordinate: str
     """What points differ in."""
     target: Target
+    words: TheoryWords
+    commands: tuple[What, ...]
+    """What it may be told while it runs."""
     beta_range: tuple[float, float]
     status: Status
     ending: str
@@ -156,6 +158,8 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         algorithm="molecular dynamics" if spec.lattice is None else spec.lattice.algorithm,
         coordinate=spec.theory.coordinate,
         target=spec.theory.target,
+        words=spec.theory.words,
+        commands=tuple(what for what in FIELDS if what != "rewire" or spec.theory.screened),
         beta_range=(spec.theory.low, spec.theory.high),
         status=status,
         ending=ending,
@@ -289,7 +293,10 @@ def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: floa
         shown.append(_target(state, budget.target_error, trajectories, rate))
     joules = sum(e.energy.value for e in state.energy.values() if e.energy is not None and e.source == "measured")
     per_second = joules / elapsed if elapsed else 0.0
-    spending = (("seconds", "s", elapsed, 1.0), ("trajectories", "updates", trajectories, rate))
+    spending = (
+        ("seconds", "s", elapsed, 1.0),
+        ("trajectories", f"{state.spec.theory.words.update}s", trajectories, rate),
+    )
     for name, unit, used, speed in (*spending, ("joules", "J", joules, per_second)):
         if (limit := getattr(budget, name)) is not None:
             left = max(limit - used, 0) / speed if speed else None
@@ -301,7 +308,7 @@ def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: floa
 def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:
     """Return how far the error is from its target: error = k n^(-1/2), k the median of the last estimates."""
     located = [(seen.error, seen.trajectories) for seen in target_looks(state) if seen.error]
-    on = TARGETED[state.spec.theory.target]
+    on = state.spec.theory.words.error_of
     if not located:
         return BudgetView(name="target error", unit=on, used=None, limit=target, share=0.0, left_s=None)
     error = located[-1][0]

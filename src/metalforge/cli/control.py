@@ -26,7 +26,9 @@ def control(
     ],
     value: Annotated[
         str | None,
-        typer.Argument(help="Of steerer: its name; volume: x,y,z,t; coupling: b,...; rewire: before, beside, auto."),
+        typer.Argument(
+            help="Of steerer: its name; volume: x,y,z,t or particles; coupling: b,...; rewire: before, beside, auto."
+        ),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="extend: so many more seconds of compute.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="extend: so many more updates.")] = None,

@@ -74,10 +74,10 @@ def _left_text(view: View) -> str:
     return "" if view.left_s is None else f", about {duration(view.left_s)} left ({view.ends_by})"
 
 
-def _volume_text(volume: VolumeView) -> Text:
-    """Return beta_c of a volume, or why there is none."""
+def _volume_text(view: View, volume: VolumeView) -> Text:
+    """Return what is found of a volume, or why there is nothing."""
     text, style = Text(f"{lattice_name(volume.dims)}  "), "bold green" if volume.established else "yellow"
-    if len(volume.dims) == 1:  # particles: what there is, is in words
+    if view.target != "peak":  # what there is, is in words
         text.append(volume.reason, style=style)
     elif volume.beta_c is None:
         return text.append(f"beta_c not located: {volume.reason}", style="yellow")
@@ -124,7 +124,7 @@ def _headline(view: View) -> RenderableType:
 
 
 def _volumes(view: View) -> list[Text]:
-    lines = [_volume_text(volume) for volume in view.volumes[:MOST_VOLUMES]]
+    lines = [_volume_text(view, volume) for volume in view.volumes[:MOST_VOLUMES]]
     more = len(view.volumes) - MOST_VOLUMES
     return [*lines, Text(f"and {more} more volume{'s' * (more != 1)}", style="dim")] if more > 0 else lines
 
@@ -252,7 +252,7 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     for volume in view.volumes:
         known = volume.beta_c is not None or volume.error is not None
         if known and volume != before.get(volume.dims):
-            lines.append(stamp + _volume_text(volume).plain)
+            lines.append(stamp + _volume_text(view, volume).plain)
     due = previous is None or view.elapsed_s // PROGRESS_S > previous.elapsed_s // PROGRESS_S
     if view.status == "running" and due and view.trajectories:
         busy, rate = sum(chain.busy for chain in view.chains), f"{view.per_second:.0f} per wall second"

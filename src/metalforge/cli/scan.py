@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
     from metalforge.campaign.extending import Extension
 
-VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
+VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4, or the particles of a plasma's box; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
 PLACES = "Where checkpoints go: file:///shared/path, s3://bucket/prefix, gs://bucket/prefix, or '' for the directory."
 CLUSTERS = "Machines that chains run on, with Ray: auto, ray://HOST:10001, HOST:PORT, local:3x2 (here)."
-BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
+BETAS = "Couplings that every volume visits first: beta as in 5.68,5.70, or Gamma of a plasma."
 
 
 def asked(volume: list[str] | None, beta: str | None, **plain: str | float | None) -> "Extension":
@@ -129,9 +129,11 @@ def scan(
     energy: Annotated[str | None, typer.Option(help="measured or modelled joules, to compare orderings.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Budget: seconds of compute.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="Budget: updates of all chains.")] = None,
-    target_error: Annotated[float | None, typer.Option(help="Error on beta_c at which it is done.")] = None,
+    target_error: Annotated[
+        float | None, typer.Option(help="Error on beta_c, or of a plasma's curve, at which it is done.")
+    ] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
-    beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
@@ -141,7 +143,7 @@ def scan(
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find a phase transition: a steered scan in beta on all silicon at once, with a report at the end.
+    """Find a phase transition, or map a plasma: a steered scan on all silicon at once, with a report at the end.
 
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
@@ -180,7 +182,7 @@ def resume(
     trajectories: Annotated[int | None, typer.Option(help="So many more updates.")] = None,
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
-    beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
     steerer: Annotated[str | None, typer.Option(help="Another steerer from here on.")] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,

@@ -15,9 +15,9 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from metalforge.campaign.calling import FIELDS, MOST_BYTES, Command, ControlError, send
+from metalforge.campaign.calling import MOST_BYTES, Command, ControlError, send
 from metalforge.campaign.report.words import one_line
-from metalforge.campaign.steerers import steerer_names
+from metalforge.campaign.steerers import ANY, steerer_names
 from metalforge.core.errors import MetalforgeError
 
 from .payloads import encoded
@@ -66,13 +66,11 @@ class Commanding:
         return None
 
     def about(self) -> bytes:
-        """Return the steerers that there are, and what the page needs to command: nothing where it may not."""
-        steerers = {"steerers": steerer_names()}
+        """Return the steerers for each target, and what the page needs to command: nothing where it may not."""
+        steerers = {"steerers": {target: steerer_names(target) for target in ANY}}
         if not self.allowed:
             return encoded(steerers | {"allowed": False, "why": one_line(READ_ONLY)})
-        return encoded(
-            steerers | {"allowed": True, "why": "", "header": HEADER, "value": self._value, "fields": FIELDS}
-        )
+        return encoded(steerers | {"allowed": True, "why": "", "header": HEADER, "value": self._value})
 
     async def post(self, request: Request, directory: Path) -> Response:
         """Return what a campaign says to a command."""

@@ -59,17 +59,20 @@ class EvidenceLine(_Sent, frozen=True, kw_only=True):
 
 
 class VolumeLine(_Sent, frozen=True, kw_only=True):
-    """beta_c of one volume in words, with its evidence."""
+    """What is found of one system in words, with its evidence; `found` is empty where nothing is."""
 
     lattice: str
-    beta_c: str
+    found: str
     established: bool
     reason: str
     evidence: tuple[EvidenceLine, ...]
 
 
 class CampaignLine(_Sent, frozen=True, kw_only=True):
-    """One line of the table of campaigns; `spark` are the last estimates of beta_c of the first volume."""
+    """One line of the table of campaigns; `spark` are the last estimates of the first volume.
+
+    They are of what is located, or of a curve its errors.
+    """
 
     campaign: int
     directory: str
@@ -78,7 +81,7 @@ class CampaignLine(_Sent, frozen=True, kw_only=True):
     name: str = ""
     status: str = ""
     ending: str = ""
-    beta_c: str = ""
+    found: str = ""
     established: bool = False
     left: str = ""
     silicon: tuple[str, ...] = ()
@@ -180,25 +183,26 @@ def campaign_line(number: int, now: float, followed: Followed) -> CampaignLine:
         return line
     view = view_of(state, now, last_decisions=0)
     first = view.volumes[0]
-    found = [e.beta_c for e in state.estimates if e.dims == first.dims and e.beta_c is not None]
+    estimates = [e for e in state.estimates if e.dims == first.dims]
+    spark = [value for e in estimates if (value := e.error if view.target == "curve" else e.beta_c) is not None]
     return msgspec.structs.replace(
         line,
         name=view.name,
         status=view.status,
         ending=one_line(view.ending),
-        beta_c=_found_text(first),
+        found=_found_text(view, first),
         established=first.established,
         left="" if view.left_s is None else duration(view.left_s),
         silicon=view.substrates,
-        spark=tuple(found[-SPARKS:]),
+        spark=tuple(spark[-SPARKS:]),
     )
 
 
-def _found_text(volume: VolumeView) -> str:
-    """Return beta_c, or of particles what is found in words."""
-    if len(volume.dims) == 1:
-        return volume.reason if volume.error is not None else "-"
-    return beta_text(volume.beta_c, volume.error)
+def _found_text(view: View, volume: VolumeView) -> str:
+    """Return what is found of a system, by name; nothing where nothing is."""
+    if volume.error is None:
+        return ""
+    return f"{view.words.found} = {beta_text(volume.beta_c, volume.error)}" if view.target == "peak" else volume.reason
 
 
 def state_sent(followed: Followed, now: float | None = None) -> StateSent:
@@ -208,7 +212,7 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
     volumes = tuple(
         VolumeLine(
             lattice=lattice_text(volume.dims),
-            beta_c=_found_text(volume),
+            found=_found_text(view, volume),
             established=volume.established,
             reason=volume.reason,
             evidence=tuple(

@@ -1,5 +1,6 @@
 """More of a campaign: what is asked beside a spec, and a campaign that goes on after its end."""
 
+import math
 import shutil
 import signal
 
@@ -10,7 +11,7 @@ from chaos.kills import Victims
 from chaos.victim import Job
 from metalforge.campaign.extending import Extension, asked_beside, extended
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, load_spec, preset
+from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, load_spec, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Extended, Finished, Interrupted, Record, Resumed
@@ -155,3 +156,35 @@ def test_beside_a_spec_budgets_and_volumes_take_its_place():
     assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
     with pytest.raises(SpecError, match="sea quarks"):
         asked_beside(preset("dynamical-nf4"), Extension(volumes=((8, 8, 8, 6),)))
+
+
+def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
+    tiny = preset("plasma-tiny")
+    spec = asked_beside(tiny, Extension(volumes=((300,), (200,)), betas=(30.0, 120.0)))
+    assert spec.plasma.particles == (300, 200)
+    assert (spec.plasma.gamma_min, spec.plasma.gamma_max) == (30.0, 400.0)
+    assert [math.exp(at) for at in spec.steering.points] == pytest.approx([30.0, 120.0])
+    assert spec.lattice is None
+    for wrong, word in (
+        (Extension(volumes=((8, 8, 8, 4),)), "number of particles, as in 500"),
+        (Extension(betas=(-1.0,)), "Gamma must be positive"),
+        (Extension(volumes=((20,),)), "particles"),
+    ):
+        with pytest.raises(SpecError, match=word):
+            asked_beside(tiny, wrong)
+    with pytest.raises(SpecError, match="four extents"):
+        asked_beside(preset("demo"), Extension(volumes=((500,),)))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_campaign_is_given_back_by_its_own_theory(name):
+    """What is asked for goes through the theory, and asking for what is there changes nothing."""
+    spec = preset(name)
+    theory = spec.theory
+    assert spec.with_theory(theory.of(theory.systems)) == spec
+    assert theory.within(theory.low, theory.high) == theory
+    assert theory.words.shows[0]
+    assert all(
+        (shown == "") == (column == "")
+        for shown, column in zip(theory.words.shows, theory.words.columns[1:], strict=True)
+    )

@@ -96,7 +96,8 @@ def test_campaigns_beside_each_other_are_the_same_in_report_and_page(both):
     solid = [line.get_ydata().tolist() for line in chi.lines if line.get_linewidth() == 1.4]
     assert sum(map(len, solid)) == 2 * len(curve[4])
     assert np.concatenate(solid[: len(solid) // 2]).tolist() == curve[4]
-    assert (sent["columns"][:3], sent["line"][0]) == (["campaign", "beta_c", "updates"], "model")
+    assert (sent["columns"][:3], sent["line"][0]) == (["campaign", "found", "updates"], "model")
+    assert sent["line"][1].startswith(f"\u03b2c = {sent['quoted']}")
     assert sent["line"][2] == str(followed.state.trajectories)
     assert (sent["line"][4], sent["line"][5]) == ("not known", f"cpu:0; cpu:1; {EMULATED_NPU}")
 

@@ -60,7 +60,8 @@ def test_commands_go_to_the_campaign_and_its_answer_comes_back(page):
     assert "refused" in said[2]["reason"]
     _, about = page.json("/control")
     assert about["allowed"]
-    assert "uniform" in about["steerers"]
+    assert {"conductor", "uniform"} <= set(about["steerers"]["peak"])
+    assert "conductor" not in about["steerers"]["curve"]
 
 
 def test_a_campaign_that_does_not_run_says_so(page):

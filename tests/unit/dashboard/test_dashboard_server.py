@@ -60,7 +60,7 @@ def test_a_journal_is_followed_while_it_grows(page, growing):
         while state["at"] < len(LINES):
             state = following("state")
     assert state["view"]["status"] == "finished"
-    assert state["volumes"][0]["beta_c"] == "5.0900(75)"
+    assert state["volumes"][0]["found"] == "\u03b2c = 5.0900(75)"
     assert state["problem"] == ""
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_journal_is_a_line_on_the_page_and_the_others_go_on(page, numb
         while not lines[number]["problem"] or not lines[0]["records"]:
             lines = following("campaigns")
     assert word in lines[number]["problem"]
-    assert lines[0]["beta_c"] == "5.0900(75)"
+    assert lines[0]["found"] == "\u03b2c = 5.0900(75)"
     status, answer = page.json(f"/state?campaign={number}")
     assert (status == 200) is left
     assert word in (answer["problem"] if left else answer["error"])

@@ -100,6 +100,11 @@ class TransportFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return self.curve is not None and all(item.holds for item in self.evidence)
 
     @property
+    def error(self) -> float | None:
+        """The larger error of the two curves, once there are some."""
+        return None if self.curve is None else self.curve.error
+
+    @property
     def said(self) -> str:
         """The curve's errors in words."""
         if self.curve is None:

@@ -16,7 +16,7 @@ from metalforge.lattice.registered import Value
 from metalforge.statistics.estimate import Estimate, with_error
 
 from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
-from .figure_data import ComparedCampaign, TransitionPoint, transition_figure
+from .figure_data import ComparedCampaign, TransitionPoint, apart, transition_figure
 from .figure_data_of_chains import history_of
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
@@ -40,13 +40,14 @@ def draw_all(
 ) -> list[Drawn]:
     """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
     with styled():
+        compared = [_compared(beside)] if beside and not apart(beside) else []
         if state.spec.lattice is None:
-            return draw_plasma(state, result) + draw_run(state, result)
+            of_physics = draw_plasma(state, result, transition_figure(state, result, curves))
+            return of_physics + compared + draw_run(state, result)
         made = []
         if any(chain.chi is not None for chain in result.chains):
             made += [_transition(state, result, curves), _plaquette(result)]
-        if beside:
-            made.append(_compared(beside))
+        made += compared
         if result.finite_size is not None:
             made.append(_volumes(result))
         if any(chain.quarks for chain in result.chains):
@@ -63,7 +64,7 @@ def draw_main(state: CampaignState, result: CampaignResult, curves: Curves) -> D
     """Return the one figure that says most: the transition, or the first of another physics; None without data."""
     with styled():
         if state.spec.lattice is None:
-            return next(iter(draw_plasma(state, result)), None)
+            return next(iter(draw_plasma(state, result, transition_figure(state, result, curves))), None)
         return _transition(state, result, curves) if any(chain.chi is not None for chain in result.chains) else None
 
 
@@ -111,8 +112,8 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
             chi.plot([], [], color=own, ls="--", lw=1, label=label)
     for known in shown.published:
         for axis in (loop, chi):
-            axis.axvline(known.beta_c, color=INK, lw=1.1, ls=":")
-        chi.plot([], [], color=INK, lw=1.1, ls=":", label=f"infinite volume, $N_t$ = {known.n_t}: {known.printed}")
+            axis.axvline(known.at, color=INK, lw=1.1, ls=":")
+        chi.plot([], [], color=INK, lw=1.1, ls=":", label=known.text.replace("N_t", "$N_t$"))
     _, order, square = ORDERS[shown.observable]
     loop.set_ylabel(rf"$\langle {order} \rangle$")
     chi.set(ylabel=rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$", xlabel=BETA)
@@ -133,25 +134,26 @@ def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str)
 
 
 def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
-    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
+    """Draw what several campaigns found in the same axes, as many as there are halves of their figures."""
+    words = campaigns[0].figure.words
+    shows = [(pick, label) for pick, label in zip(("order", "chi"), words.shows, strict=True) if label]
+    figure, axes = axes_of(len(shows), 1, (6.2, 3.2 * len(shows)), sharex=True)
     series = [(campaign, volume) for campaign in campaigns for volume in campaign.figure.volumes]
     for number, (campaign, volume) in enumerate(series):
         colour, marker = COLOURS[number % len(COLOURS)], "os^Dvp"[number % 6]
         label = f"{campaign.name}, ".replace("$", r"\$") + lattice_math(volume.dims)
-        _points(loop, volume.points, lambda point: point.order, colour, marker=marker)
-        _points(chi, volume.points, lambda point: point.chi, colour, label, marker)
-        if (found := volume.curve) is not None:
-            _band(loop, found, found.order, found.order_error, colour)
-            _band(chi, found, found.chi, found.chi_error, colour)
-        if volume.beta_c is not None and volume.error is not None:
-            for axis in (loop, chi):
+        for axis, (pick, _) in zip(axes, shows, strict=True):
+            _points(axis, volume.points, attrgetter(pick), colour, label, marker)
+            if (found := volume.curve) is not None:
+                _band(axis, found, getattr(found, pick), getattr(found, f"{pick}_error"), colour)
+            if volume.beta_c is not None and volume.error is not None:
                 axis.axvspan(volume.beta_c - volume.error, volume.beta_c + volume.error, color=colour, alpha=0.2, lw=0)
                 axis.axvline(volume.beta_c, color=colour, lw=1, ls="--")
-    loop.set_ylabel(rf"$\langle {ORDERS[campaigns[0].figure.observable].math} \rangle$")
-    chi.set(ylabel=r"$\chi$", xlabel=BETA)
-    loop.set_ylim(bottom=0)
-    chi.set_ylim(bottom=0)
-    chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    for axis, (_, label) in zip(axes, shows, strict=True):
+        axis.set(ylabel=label)
+        axis.set_ylim(bottom=0)
+    axes[-1].set(xlabel=words.axis)
+    axes[-1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
     return drawn("compared", figure)
 
 

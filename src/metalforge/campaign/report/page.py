@@ -71,6 +71,7 @@ def page_of(
         physics = [
             plasma_report.plasma_headline(state, result),
             plasma_report.plasma_section(state, result, figures),
+            sections.compared_section(beside, figures),
             sections.evidence_section(result, figures),
             plasma_report.trajectories_section(state, result, downloads, figures),
         ]

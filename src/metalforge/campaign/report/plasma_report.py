@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscos
 from metalforge.statistics.estimate import with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+from .figure_data import TransitionFigure
 from .html import box, card, details, items, note, paragraph, section, table
 from .result import CampaignResult, VolumeResult
 from .words import duration, item_text, lattice_name, say, substrates_text
@@ -35,8 +37,7 @@ def plasma_lines(result: CampaignResult) -> Iterator[str]:
 def _found(
     result: CampaignResult,
 ) -> Iterator[tuple[VolumeResult, str, TransportFinding | FreezingFinding]]:
-    findings: tuple[TransportFinding | FreezingFinding, ...] = (*result.transport, *result.freezing)
-    for volume, found in zip(result.volumes, findings, strict=True):
+    for volume, found in zip(result.volumes, result.of_plasma, strict=True):
         yield volume, found.said, found
 
 
@@ -172,15 +173,13 @@ def plasma_definitions(spec: CampaignSpec) -> str:
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def draw_plasma(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionFigure) -> list[Drawn]:
     """Return the figures of the physics."""
-    plasma = state.spec.plasma
-    assert plasma is not None
     made = []
-    if result.transport and any(found.points for found in result.transport):
-        made.append(_transport(result, plasma.kappa))
-    if result.freezing and any(found.trajectories for found in result.freezing):
-        made.append(_freezing(state, result, plasma.kappa))
+    if any(found.points for found in result.transport):
+        made.append(_transport(shown))
+    if any(found.trajectories for found in result.freezing):
+        made.append(_freezing(state, result, shown))
     chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.dims, c.beta, c.id))
     if chains:
         chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
@@ -188,34 +187,30 @@ def draw_plasma(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     return made
 
 
-def _transport(result: CampaignResult, kappa: float) -> Drawn:
-    figure, (upper, lower) = axes_of(2, 1, (6.2, 6.4), sharex=True)
-    for volume, found, colour in zip(result.volumes, result.transport, COLOURS, strict=False):
-        name = lattice_name(volume.dims)
-        for axis, pick, curve in ((upper, "diffusion", "log_diffusion"), (lower, "viscosity", "log_viscosity")):
-            gammas = [point.gamma for point in found.points]
-            values = [getattr(point, pick) for point in found.points]
-            errors = [getattr(point, f"{pick}_error") for point in found.points]
-            axis.errorbar(gammas, values, errors, fmt="o", ms=4, color=colour, elinewidth=1, capsize=2, label=name)
-            if found.curve is not None:
-                at = np.exp(found.curve.at)
-                mean, off = (np.array(getattr(found.curve, key)) for key in (curve, f"{curve}_error"))
-                axis.plot(at, np.exp(mean), color=colour, lw=1.4)
-                axis.fill_between(at, np.exp(mean - off), np.exp(mean + off), color=colour, alpha=0.2, lw=0)
-    reach = [point.gamma for found in result.transport for point in found.points]
-    at = np.geomspace(min(reach), max(reach), 80)
-    for axis, known in ((upper, diffusion_scaled), (lower, viscosity_scaled)):
-        shown = [(g, value) for g in at if (value := known(float(g), kappa)) is not None]
-        if shown:
-            axis.plot(*zip(*shown, strict=True), color=INK, lw=1.1, ls=":", label="published, freezing scaling")
-        axis.set(xscale="log", yscale="log")
+def _transport(shown: TransitionFigure) -> Drawn:
+    figure, halves = axes_of(2, 1, (6.2, 6.4), sharex=True)
+    for axis, pick, label in zip(halves, ("order", "chi"), ("$D^*$", r"$\eta^*$"), strict=True):
+        for volume, colour in zip(shown.volumes, COLOURS, strict=False):
+            points = [(exp(p.beta), value.mean, value.error) for p in volume.points if (value := getattr(p, pick))]
+            if points:
+                gammas, means, errors = zip(*points, strict=True)
+                look: dict[str, Any] = {"fmt": "o", "ms": 4, "elinewidth": 1, "capsize": 2}
+                axis.errorbar(gammas, means, errors, color=colour, label=lattice_name(volume.dims), **look)
+            if (curve := volume.curve) is not None:
+                at, mean, off = np.exp(curve.beta), getattr(curve, pick), getattr(curve, f"{pick}_error")
+                axis.plot(at, mean, color=colour, lw=1.4)
+                axis.fill_between(at, mean - off, mean + off, color=colour, alpha=0.2, lw=0)
+        if (known := shown.known) is not None:
+            there = [(exp(at), value) for at, value in zip(known.at, getattr(known, pick), strict=True) if value]
+            if there:
+                axis.plot(*zip(*there, strict=True), color=INK, lw=1.1, ls=":", label=known.text)
+        axis.set(xscale="log", yscale="log", ylabel=label)
         axis.legend()
-    upper.set_ylabel("$D^*$")
-    lower.set(ylabel=r"$\eta^*$", xlabel=r"$\Gamma$, as measured")
+    halves[-1].set_xlabel(r"$\Gamma$, as measured")
     return drawn("transport", figure)
 
 
-def _freezing(state: CampaignState, result: CampaignResult, kappa: float) -> Drawn:
+def _freezing(state: CampaignState, result: CampaignResult, shown: TransitionFigure) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
     for found in result.freezing:
         for one in found.trajectories:
@@ -226,7 +221,8 @@ def _freezing(state: CampaignState, result: CampaignResult, kappa: float) -> Dra
         if found.low is not None and found.high is not None:
             low, high = sorted((exp(found.low), exp(found.high)))
             axis.axvspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="bracket")
-    axis.axvline(melting_gamma(kappa), color=INK, lw=1.1, ls=":", label="published")
+    for known in shown.published:
+        axis.axvline(exp(known.at), color=INK, lw=1.1, ls=":", label="published")
     theory = state.spec.theory
     axis.set(xlabel=r"$\Gamma$, as measured", ylabel="order", ylim=(0, None), xlim=(exp(theory.low), exp(theory.high)))
     axis.legend()

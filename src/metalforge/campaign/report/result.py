@@ -82,6 +82,11 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
         return self.volumes[0]
 
     @property
+    def of_plasma(self) -> tuple[TransportFinding | FreezingFinding, ...]:
+        """What was found of each box; nothing for a campaign of lattices."""
+        return (*self.transport, *self.freezing)
+
+    @property
     def extrapolation(self) -> FiniteSizeFit | None:
         """beta_c of infinite volume, which is quoted where there are volumes enough."""
         return None if self.finite_size is None else self.finite_size.fit

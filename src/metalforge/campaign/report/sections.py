@@ -9,7 +9,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.lattice.registered import Observable, described
 from metalforge.statistics.estimate import with_error
 
-from .figure_data import COMPARED, ComparedCampaign
+from .figure_data import COMPARED, ComparedCampaign, apart
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
@@ -126,7 +126,8 @@ def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> st
     """Return several campaigns in one figure and one table; empty where none is compared."""
     if not beside:
         return ""
-    return section("Compared", figures.get("compared", ""), table(COMPARED, [campaign.line for campaign in beside]))
+    lines = table(COMPARED, [campaign.line for campaign in beside])
+    return section("Compared", figures.get("compared", "") or paragraph(f"There is {apart(beside)}."), lines)
 
 
 def evidence_section(result: CampaignResult, figures: Figures) -> str:

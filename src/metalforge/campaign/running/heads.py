@@ -171,6 +171,6 @@ def _route(spec: CampaignSpec) -> str:
 
 def screens(spec: CampaignSpec) -> bool:
     """Return whether a campaign may have a screen: one that tries all orderings has."""
-    if spec.lattice is None:
+    if not spec.theory.screened:
         return False
     return spec.ordering == AUTO or arrange(spec.ordering, spec.theory.systems, {"": 0}).screens

@@ -109,7 +109,7 @@ def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> A
     first = bits[lanes[0].name]
     return replace(
         made,
-        screens=made.screens and lattice is not None,
+        screens=made.screens and theory.screened,
         lanes=tuple(
             who._replace(volumes=own.get(who.substrate, who.volumes), bits=bits.get(who.substrate, first))
             for who in made.lanes

@@ -14,10 +14,11 @@ from .curve import CurveSteerer
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import GeneratorSteerer
 from .posterior import PosteriorPeak
-from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
+from .registry import ANY, VolumeScan, find_steerer, register_steerer, steerer_names
 from .uniform import Gaps, Uniform, even_points
 
 __all__ = [
+    "ANY",
     "Bisection",
     "CurveSteerer",
     "Gaps",

@@ -67,9 +67,10 @@ def register_steerer(
     _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"), of)
 
 
-def steerer_names() -> tuple[str, ...]:
-    """Return every name that a spec may have."""
-    return (*_KINDS, *(name for name in plugin_names(GROUP) if name not in _KINDS))
+def steerer_names(target: str | None = None) -> tuple[str, ...]:
+    """Return every name that a spec may have; with a target, of those that may look for it: plug-ins look for any."""
+    known = [name for name, kind in _KINDS.items() if target is None or target in kind.of]
+    return (*known, *(name for name in plugin_names(GROUP) if name not in _KINDS))
 
 
 def find_steerer(name: str) -> SteererKind:

@@ -1,11 +1,12 @@
 """SU(3) on a lattice: the table `[lattice]` of a spec. Systems are volumes, points are couplings beta."""
 
+from collections.abc import Sequence
 from math import inf, isnan, nan, prod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import msgspec
 
-from metalforge.campaign.observables import OrderName
+from metalforge.campaign.observables import ORDERS, OrderName
 from metalforge.campaign.physics.published import PUBLISHED, derived_range
 from metalforge.core.errors import SpecError
 from metalforge.lattice.actions import Action
@@ -15,7 +16,7 @@ from metalforge.lattice.registered import standard
 from metalforge.lattice.sea import FermionSpec
 
 from .table import SpecTable
-from .theory import Dims, Start, Target
+from .theory import Dims, Start, Target, TheoryWords
 
 
 class Lattice(SpecTable, frozen=True, kw_only=True):
@@ -39,8 +40,31 @@ class Lattice(SpecTable, frozen=True, kw_only=True):
     also_measure: tuple[str, ...] = ()
     action: str = "wilson"
 
+    table: ClassVar[str] = "lattice"
+    screened: ClassVar[bool] = True
     coordinate: ClassVar[str] = "beta"
     target: ClassVar[Target] = "peak"
+
+    @property
+    def words(self) -> TheoryWords:
+        """A scan in beta for the peak of chi."""
+        return TheoryWords(
+            coordinate="\u03b2",
+            axis="\u03b2 = 6/g\u00b2",
+            coupling="\u03b2",
+            coupling_like="5.68,5.70",
+            system="lattice",
+            system_like="12,12,12,4",
+            found="\u03b2c",
+            missing="\u03b2c not located",
+            error_of="on beta_c",
+            figure="Transition",
+            shows=(f"\u27e8{ORDERS[self.order].text}\u27e9", "\u03c7"),
+            columns=("beta", "order", "chi"),
+            chain="chain",
+            chains="Chains",
+            update="update",
+        )
 
     @property
     def systems(self) -> tuple[Dims, ...]:
@@ -56,6 +80,32 @@ class Lattice(SpecTable, frozen=True, kw_only=True):
     def high(self) -> float:
         """The largest coupling."""
         return self.beta_max
+
+    def at(self, coupling: float) -> float:
+        """Return beta."""
+        return coupling
+
+    def of(self, systems: Sequence[Dims]) -> Self:
+        """Return other volumes; the range of another N_t is derived anew."""
+        changes: dict[str, object] = {"volumes": tuple(map(extents, systems))}
+        if {extents(dims)[3] for dims in systems} != {dims[3] for dims in self.volumes}:
+            changes |= {"beta_min": nan, "beta_max": nan}
+        return msgspec.structs.replace(self, **changes)
+
+    def with_more(self, systems: Sequence[Dims]) -> Self:
+        """Return more volumes, of the same N_t."""
+        n_t = {dims[3] for dims in self.volumes}
+        for dims in systems:
+            if extents(dims)[3] not in n_t:
+                raise SpecError(
+                    f"an added volume must have the campaign's N_t = {self.volumes[0][3]}, to which its range of beta "
+                    f"belongs. Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another one"
+                )
+        return msgspec.structs.replace(self, volumes=(*self.volumes, *map(extents, systems)))
+
+    def within(self, low: float, high: float) -> Self:
+        """Return another range of beta."""
+        return msgspec.structs.replace(self, beta_min=low, beta_max=high)
 
     @property
     def sums_matter(self) -> bool:
@@ -168,5 +218,7 @@ def start_of_links(start: Start) -> Literal["hot", "cold"]:
 
 def extents(dims: Dims) -> tuple[int, int, int, int]:
     """Return the name of a lattice as its four extents."""
+    if len(dims) != 4:
+        raise SpecError(f"a lattice has four extents, as in 12,12,12,4. Got {','.join(map(str, dims))}")
     x, y, z, t = dims
     return x, y, z, t

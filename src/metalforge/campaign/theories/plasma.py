@@ -4,13 +4,16 @@ An update is a segment of a trajectory, a whole number of the engine's blocks. W
 one a warm-up aimed at: points are where they aimed, fits are made at what was measured.
 """
 
+from collections.abc import Sequence
 from math import exp, log
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import msgspec
 
 from metalforge.core.errors import SpecError
 
 from .table import SpecTable
-from .theory import Dims, Start, Target
+from .theory import Dims, Start, Target, TheoryWords
 
 if TYPE_CHECKING:
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
@@ -29,6 +32,9 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
     tol: float = 1e-4
     precision: Literal["f64", "f32"] = "f64"
 
+    table: ClassVar[str] = "plasma"
+    screened: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.particles or len(set(self.particles)) < len(self.particles):
@@ -42,6 +48,46 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
                 self.trajectory(dims, at, seed=1, stream=0, start=self.start_of(0))
         if not (self.segment == 0 or 10 <= self.segment <= 1e5):
             raise SpecError(f"`plasma.segment` must be from 10 to 1e5, in 1/omega_p, or 0. Got {self.segment}")
+
+    @property
+    def words(self) -> TheoryWords:
+        """Transport along Gamma, or where it freezes."""
+        maps = self.target == "curve"
+        return TheoryWords(
+            coordinate="ln \u0393",
+            axis="ln \u0393, as measured",
+            coupling="\u0393",
+            coupling_like="80,160",
+            system="box",
+            system_like="500",
+            found="D*, \u03b7*" if maps else "\u0393m",
+            missing="no curve yet" if maps else "freezing not located",
+            error_of="of the curve" if maps else "on ln Gamma_m",
+            figure="Transport" if maps else "Freezing",
+            shows=("D*", "\u03b7*") if maps else ("order of the crystal, at last", ""),
+            columns=("ln_gamma", "D", "eta") if maps else ("ln_gamma", "order", ""),
+            chain="trajectory",
+            chains="Trajectories",
+            update="segment",
+        )
+
+    def at(self, coupling: float) -> float:
+        """Return ln Gamma."""
+        if not coupling > 0:
+            raise SpecError(f"Gamma must be positive. Got {coupling:g}")
+        return log(_typed(coupling))
+
+    def of(self, systems: Sequence[Dims]) -> Self:
+        """Return other boxes."""
+        return msgspec.structs.replace(self, particles=tuple(map(particles_of, systems)))
+
+    def with_more(self, systems: Sequence[Dims]) -> Self:
+        """Return more boxes."""
+        return self.of((*self.systems, *systems))
+
+    def within(self, low: float, high: float) -> Self:
+        """Return another range of Gamma."""
+        return msgspec.structs.replace(self, gamma_min=gamma_at(low), gamma_max=gamma_at(high))
 
     @property
     def coordinate(self) -> str:
@@ -104,11 +150,10 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
 
         if start == "hot" or start == "cold":
             raise SpecError(f"particles start random, bcc, fcc or two-phase. Got {start}")
-        (particles,) = dims
         return PlasmaSpec(
             gamma=gamma_at(at),
             kappa=self.kappa,
-            particles=particles,
+            particles=particles_of(dims),
             dt=self.dt,
             seed=seed,
             stream=stream,
@@ -120,4 +165,15 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
 
 def gamma_at(coordinate: float) -> float:
     """Return the coupling at a value of the coordinate, to ten digits: what people typed comes back."""
-    return float(f"{exp(coordinate):.10g}")
+    return _typed(exp(coordinate))
+
+
+def _typed(gamma: float) -> float:
+    return float(f"{gamma:.10g}")
+
+
+def particles_of(dims: Dims) -> int:
+    """Return the name of a box as the number of its particles."""
+    if len(dims) != 1:
+        raise SpecError(f"a box has a number of particles, as in 500. Got {','.join(map(str, dims))}")
+    return dims[0]

@@ -5,7 +5,10 @@ A *system* is what chains or trajectories are of (a lattice; a box of particles)
 curve or a crossing. What moves chains is `campaign.running.points`, what is found from rows `campaign.findings`.
 """
 
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias
+
+import msgspec
 
 Dims: TypeAlias = tuple[int, ...]
 """Names a system: the four extents of a lattice, or the particles of a box."""
@@ -13,8 +16,44 @@ Start: TypeAlias = Literal["hot", "cold", "random", "bcc", "fcc", "two-phase"]
 Target: TypeAlias = Literal["peak", "curve", "crossing"]
 
 
+class TheoryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a campaign is spoken of, on pages and in figures; symbols as text."""
+
+    coordinate: str
+    axis: str
+    """The coordinate as the label of an axis."""
+    coupling: str
+    """What people give instead of the coordinate, and `coupling_like` some."""
+    coupling_like: str
+    system: str
+    system_like: str
+    found: str
+    """What a campaign finds, and `missing` that it has not."""
+    missing: str
+    error_of: str
+    """What a target error is the error of, after a number."""
+    figure: str
+    """The title of the main figure, and what its two halves show: "" for none."""
+    shows: tuple[str, str]
+    columns: tuple[str, str, str]
+    """The coordinate and what is shown, as names of columns in files."""
+    chain: str
+    chains: str
+    update: str
+
+
 class Theory(Protocol):
     """A table of the spec that says which physics it is."""
+
+    table: ClassVar[str]
+    """Its name in the spec."""
+    screened: ClassVar[bool]
+    """Whether heads look at its chains, so that a campaign may have a screen."""
+
+    @property
+    def words(self) -> TheoryWords:
+        """How it is spoken of."""
+        ...
 
     @property
     def coordinate(self) -> str:
@@ -44,6 +83,22 @@ class Theory(Protocol):
     @property
     def sums_matter(self) -> bool:
         """Whether the order of sums has a say in what comes next: then one kind of engine goes on with a chain."""
+        ...
+
+    def at(self, coupling: float) -> float:
+        """Return the coordinate of a coupling as people give it."""
+        ...
+
+    def of(self, systems: Sequence[Dims]) -> Self:
+        """Return it with other systems."""
+        ...
+
+    def with_more(self, systems: Sequence[Dims]) -> Self:
+        """Return it with more systems beside its own; raises where they do not belong together."""
+        ...
+
+    def within(self, low: float, high: float) -> Self:
+        """Return it with other ends of the coordinate."""
         ...
 
     def columns(self) -> tuple[str, ...]:

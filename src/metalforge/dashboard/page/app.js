@@ -2,7 +2,7 @@
 import {chain, chainChoices} from "./chains.js";
 import {compare} from "./compare.js";
 import {controls} from "./controls.js";
-import {at} from "./dom.js";
+import {at, speak} from "./dom.js";
 import {nothing} from "./figure.js";
 import {clearOther, other, otherAgain, otherFrom, otherSaid} from "./other.js";
 import {campaigns, decisions, headline, infinite} from "./panels.js";
@@ -103,6 +103,7 @@ function showState(state) {
   at("status").textContent = where.at === null
     ? state.view.status + (state.view.ending ? `: ${state.view.ending}` : "") : `as it was at record ${state.at}`;
   problem(state.problem);
+  speak(state.view);
   headline(state);
   infinite(seen.sent);
   const chosen = chainChoices(state, where.chain);

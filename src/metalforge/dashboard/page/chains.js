@@ -1,5 +1,5 @@
 // One chain: histories with crossings, histogram, the loop's plane, memory, and the swaps of its ladder.
-import {at, lattice, make, number} from "./dom.js";
+import {at, lattice, make, number, words} from "./dom.js";
 import {figure, nothing} from "./figure.js";
 import {band, horizontal, path, plot, svg, vertical} from "./plot.js";
 
@@ -8,7 +8,7 @@ export function chainChoices(state, chosen) {
   if (choices.dataset.of !== wanted) {
     choices.dataset.of = wanted;
     const sorted = [...state.view.chains].sort((a, b) => a.beta - b.beta || (a.id < b.id ? -1 : 1));
-    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  ${state.view.coordinate === "beta" ? "\u03b2" : state.view.coordinate} = ${c.beta.toFixed(4)}  ${c.phase}`)));
+    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  ${words.coordinate} = ${c.beta.toFixed(4)}  ${c.phase}`)));
   }
   const there = state.view.chains.some((c) => c.id === chosen);
   // Of a page that names none: the chain nearest to the peak, where most happens.
@@ -21,7 +21,7 @@ export function chainChoices(state, chosen) {
 // peaks: what located peaks rest on, where the thresholds of phases and the crossings of each chain are.
 export function chain(sent, peaks = []) {
   const peak = peaks.find((p) => p.chains.some((c) => c.chain === sent.chain)), own = peak?.chains.find((c) => c.chain === sent.chain);
-  at("chain-about").textContent = `${sent.lattice}, ${sent.updates} updates, ${sent.warmup} of them warm-up`
+  at("chain-about").textContent = `${sent.lattice}, ${sent.updates} ${words.update}s, ${sent.warmup} of them warm-up`
     + (own ? `; ${own.crossings} crossings between the phases` : "");
   history("loop-plot", "loop", sent, sent.loop, sent.labels[1], 1, sent.order === "|L|" ? peak : null, own);
   history("plaquette-plot", "plaquette", sent, sent.plaquette, sent.labels[0], 0);
@@ -36,9 +36,9 @@ function history(id, name, sent, [first, low, high], label, colour, peak, own) {
   const settled = first.flatMap((u, i) => (u >= sent.warmup || sent.warmup >= sent.updates ? [i] : []));
   const least = Math.min(...settled.map((i) => low[i])), most = Math.max(...settled.map((i) => high[i]));
   const spread = most - least || 1e-9, y = {low: name === "loop" ? 0 : least - 0.35 * spread, high: most + 0.15 * spread, label};
-  const into = figure(at(id), {name: `${sent.chain}-${name}`, title: `history of ${label}, by update`, columns: ["update", "smallest", "largest"], rows: () => first.map((u, i) => [u, low[i], high[i]])});
+  const into = figure(at(id), {name: `${sent.chain}-${name}`, title: `history of ${label}, by ${words.update}`, columns: [words.update, "smallest", "largest"], rows: () => first.map((u, i) => [u, low[i], high[i]])});
   const key = [{box: true, classes: "shade", words: "warm-up"}, ...(peak ? [{box: true, classes: "band f4", words: "between the phases"}, {classes: "line ink", words: `${own.crossings} crossings`}] : [])];
-  plot(into, {height: 190, x: {low: 0, high: Math.max(sent.updates, 1), label: "update"}, y, key, describe: `history of ${label} of ${sent.chain}` + (own ? `, ${own.crossings} crossings` : "")}, (inside, sx, sy, ends) => {
+  plot(into, {height: 190, x: {low: 0, high: Math.max(sent.updates, 1), label: words.update}, y, key, describe: `history of ${label} of ${sent.chain}` + (own ? `, ${own.crossings} crossings` : "")}, (inside, sx, sy, ends) => {
     inside.append(svg("rect", {class: "shade", x: sx(0), y: ends.top, width: sx(sent.warmup) - sx(0), height: ends.bottom - ends.top}));
     const xs = first.map(sx);
     if (low.every((v, i) => v === high[i])) inside.append(svg("path", {class: `line s${colour}`, d: path(xs, low.map(sy))}));
@@ -51,7 +51,7 @@ function history(id, name, sent, [first, low, high], label, colour, peak, own) {
 
 function histogram({chain: name, edges, density, order}) {
   if (!edges.length) return nothing(at("histogram-plot"));
-  const into = figure(at("histogram-plot"), {name: `${name}-histogram`, title: `density of ${order}, measured updates`, columns: ["from", "to", "density"], rows: () => density.map((d, i) => [edges[i], edges[i + 1], d])});
+  const into = figure(at("histogram-plot"), {name: `${name}-histogram`, title: `density of ${order}, measured ${words.update}s`, columns: ["from", "to", "density"], rows: () => density.map((d, i) => [edges[i], edges[i + 1], d])});
   plot(into, {height: 190, x: {low: edges[0], high: edges.at(-1), label: order}, y: {low: 0, high: 1.08 * Math.max(...density), label: "density"}, describe: `histogram of ${order} of ${name}`}, (inside, sx, sy) => {
     const xs = edges.flatMap((e) => [e, e]).slice(1, -1).map(sx), ys = density.flatMap((d) => [d, d]).map(sy);
     inside.append(svg("path", {class: "line s0", d: path(xs, ys)}));
@@ -71,9 +71,9 @@ function plane({chain: name, plane: [re, im, reach]}) {
 function memory({chain: name, memory: found, order}) {
   if (!found) return nothing(at("memory-plot"));
   const [rho, window, tau, error] = found;
-  const into = figure(at("memory-plot"), {name: `${name}-autocorrelation`, title: `autocorrelation of ${order}, by distance in updates`, columns: ["distance", "rho", "summed"], rows: () => rho.map((value, t) => [t, value, t <= window ? "yes" : "no"])});
-  const words = `\u03c4 = ${number(tau, 3)} \u00b1 ${number(error, 2)} updates, summed up to ${window}`;
-  plot(into, {height: 190, x: {low: 0, high: Math.max(rho.length - 1, 1), label: "distance in updates"}, y: {low: Math.min(-0.1, ...rho), high: 1.05, label: "\u03c1"}, key: [{box: true, classes: "band f0", words}], describe: `autocorrelation of ${order} of ${name}, ${words}`}, (inside, sx, sy, ends) => {
+  const into = figure(at("memory-plot"), {name: `${name}-autocorrelation`, title: `autocorrelation of ${order}, by distance in ${words.update}s`, columns: ["distance", "rho", "summed"], rows: () => rho.map((value, t) => [t, value, t <= window ? "yes" : "no"])});
+  const said = `\u03c4 = ${number(tau, 3)} \u00b1 ${number(error, 2)} ${words.update}s, summed up to ${window}`;
+  plot(into, {height: 190, x: {low: 0, high: Math.max(rho.length - 1, 1), label: `distance in ${words.update}s`}, y: {low: Math.min(-0.1, ...rho), high: 1.05, label: "\u03c1"}, key: [{box: true, classes: "band f0", words: said}], describe: `autocorrelation of ${order} of ${name}, ${said}`}, (inside, sx, sy, ends) => {
     inside.append(svg("rect", {class: "band f0", x: sx(0), y: ends.top, width: sx(window) - sx(0), height: ends.bottom - ends.top}));
     horizontal(inside, sy, 0, ends, "grid");
     vertical(inside, sx, window, ends, "line dashed ink");

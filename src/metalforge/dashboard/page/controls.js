@@ -2,16 +2,17 @@
 import {at, make} from "./dom.js";
 import {otherChoices} from "./other.js";
 
-const FORMS = [
+// What a form asks for is in the words of the theory.
+const formsOf = (words) => [
   {what: "extend", title: "Extend", button: "extend", fields: [
     {name: "seconds", label: "more time", unit: "s", type: "number", min: 1, step: "any"},
-    {name: "trajectories", label: "more updates", unit: "updates", type: "number", min: 1, step: 1},
-    {name: "target_error", label: "target error", unit: "on \u03b2c", type: "number", min: 0, step: "any"}]},
+    {name: "trajectories", label: `more ${words.update}s`, unit: `${words.update}s`, type: "number", min: 1, step: 1},
+    {name: "target_error", label: "target error", unit: words.error_of, type: "number", min: 0, step: "any"}]},
   {what: "steerer", title: "Steerer", button: "change", fields: [{name: "name", label: "steerer", options: []}]},
-  {what: "volume", title: "Volume", button: "add", fields: [
-    {name: "dims", label: "lattice", unit: "x,y,z,t", pattern: "\\s*\\d+\\s*(,\\s*\\d+\\s*){3}", placeholder: "12,12,12,4", required: true}]},
+  {what: "volume", title: words.system, button: "add", fields: [
+    {name: "dims", label: words.system, unit: `as in ${words.system_like}`, pattern: "[0-9,\\s]+", placeholder: words.system_like, required: true}]},
   {what: "coupling", title: "Couplings", button: "add", fields: [
-    {name: "beta", label: "\u03b2", unit: "b,...", pattern: "[0-9.,\\s]+", placeholder: "5.68,5.70", required: true}]},
+    {name: "beta", label: words.coupling, unit: `as in ${words.coupling_like}`, pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true}]},
   {what: "rewire", title: "Screen", button: "rewire", fields: [{name: "screen", label: "screen", options: [
     ["before", "in the way of the blocks"], ["beside", "beside it"], ["auto", "left to its rule"]]}]},
 ];
@@ -51,20 +52,17 @@ async function command(what, asked = {}) {
   show();
 }
 
-function build() {
-  const buttons = ["pause", "resume", "stop"].map((what) => make("button", {type: "button", id: `control-${what}`,
-    onclick: () => (what === "stop" ? at("control-sure").showModal() : command(what))}, what));
-  const forms = FORMS.map(({what, title, button, fields}) => make("form", {id: `control-${what}`, onsubmit: (event) => {
+function build({words, commands, target, steerer}) {
+  at("control-fields").replaceChildren(...formsOf(words).filter(({what}) => commands.includes(what)).map(({what, title, button, fields}) => make("form", {id: `control-${what}`, onsubmit: (event) => {
     event.preventDefault();
     const given = [...new FormData(event.target)].map(([name, text]) => [name, text.trim()]).filter(([, text]) => text);
     if (!given.length) return said(`${what}: fill in one of its fields`, false);
     command(what, Object.fromEntries(given));
-  }}, make("fieldset", {}, make("legend", {}, title), ...fields.map((one) => field(one, what)), make("button", {}, button))));
-  const sure = make("dialog", {id: "control-sure"}, make("form", {method: "dialog"},
-    make("p", {}, "Stop the campaign at the next update? Everything is kept, and `metalforge resume` goes on."),
-    make("button", {value: "stop"}, "stop it"), make("button", {value: "", autofocus: true}, "let it run")));
-  sure.onclose = () => { if (sure.returnValue === "stop") command("stop"); sure.returnValue = ""; };
-  at("control-forms").replaceChildren(make("p", {className: "buttons"}, ...buttons), ...forms, sure);
+  }}, make("fieldset", {}, make("legend", {}, title), ...fields.map((one) => field(one, what)), make("button", {}, button)))));
+  const names = about?.steerers?.[target] ?? [];
+  choose(at("control-steerer-name"), names);
+  at("control-steerer-name").value = steerer;
+  otherChoices(names, steerer);
 }
 
 function why() {
@@ -83,20 +81,21 @@ function show() {
   for (const what of ["pause", "resume", "stop"]) at(`control-${what}`).disabled = Boolean(reason) || (what === "pause" ? paused : what === "resume" && !paused);
 }
 
+for (const what of ["pause", "resume"]) at(`control-${what}`).addEventListener("click", () => command(what));
+at("control-stop").addEventListener("click", () => at("control-sure").showModal());
+at("control-sure").addEventListener("close", ({target: sure}) => { if (sure.returnValue === "stop") command("stop"); sure.returnValue = ""; });
+
 // Called with every state that is shown: a campaign by its number, its status and steerer, and whether it is the past.
 export async function controls(campaign, state, past) {
   const other = looked?.campaign !== campaign, first = looked === null;
-  looked = {campaign, status: state.view.status, past};
-  if (first) {
-    build();
-    show();
-    about = await fetch("control").then((answer) => answer.json()).catch((error) => ({allowed: false, why: error.message}));
-    choose(at("control-steerer-name"), about.steerers ?? []);
-    otherChoices(about.steerers, state.view.steerer);
-  }
+  looked = {campaign, view: state.view, status: state.view.status, past};
   if (other) {
-    at("control-steerer-name").value = state.view.steerer;
+    build(looked.view);
     said("", true);
   }
+  show();
+  if (!first) return;
+  about = await fetch("control").then((answer) => answer.json()).catch((error) => ({allowed: false, why: error.message}));
+  build(looked.view);
   show();
 }

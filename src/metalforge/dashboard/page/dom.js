@@ -20,5 +20,13 @@ export function renew(parent, children) {
 export const number = (value, digits = 5) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(digits))));
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(100 * share)} %`);
 export const lattice = ([x, y, z, t]) => (t === undefined ? `${x} particles` : x === y && y === z ? `${x}\u00b3\u00d7${t}` : `${x}\u00d7${y}\u00d7${z}\u00d7${t}`);
-const WORDS = {abs_loop: "|L|", re_loop: "Re L"};
-export const orderOf = (name) => WORDS[name] ?? name;
+
+// How the campaign that is looked at is spoken of: its theory says so. Panels that say nothing of its target are hidden.
+export let words = {};
+export function speak(view) {
+  words = view.words;
+  for (const place of document.querySelectorAll("[data-word]")) {
+    if (place.textContent !== words[place.dataset.word]) place.textContent = words[place.dataset.word];
+  }
+  for (const part of document.querySelectorAll("section[data-target]")) part.hidden = part.dataset.target !== view.target;
+}

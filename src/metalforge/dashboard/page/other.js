@@ -7,9 +7,8 @@ let shown = null;
 
 export function otherChoices(names, own) {
   const choices = at("other-steerer");
-  if (choices.options.length || !names?.length) return;
   choices.replaceChildren(...names.map((name) => make("option", {value: name}, name)));
-  choices.value = names.find((name) => name === "uniform" && name !== own) ?? names.find((name) => name !== own) ?? names[0];
+  choices.value = names.find((name) => name === "uniform" && name !== own) ?? names.find((name) => name !== own) ?? names[0] ?? "";
 }
 
 // Said of what is there already, when somebody goes to another record: it stays until it is worked out again.

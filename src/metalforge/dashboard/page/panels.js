@@ -1,5 +1,5 @@
 // The tables: campaigns, the result, and decisions. They draw what the server sent, and know nothing of time or network.
-import {at, make, number, renew} from "./dom.js";
+import {at, make, number, renew, words} from "./dom.js";
 import {spark} from "./plot.js";
 
 export function campaigns(rows, chosen, choose, compared, comparing) {
@@ -11,7 +11,7 @@ export function campaigns(rows, chosen, choose, compared, comparing) {
       ...(rows.length < 2 ? [] : [make("td", {}, beside)]),
       make("td", {}, open),
       make("td", {}, row.problem ? `cannot be read on: ${row.problem}` : row.ending ? `${row.status}: ${row.ending}` : row.status),
-      make("td", {className: "number"}, row.beta_c, row.beta_c && row.beta_c !== "-" && !row.established ? " (not established)" : ""),
+      make("td", {className: "number"}, row.found, row.found && !row.established ? " (not established)" : ""),
       make("td", {}, spark(row.spark)),
       make("td", {className: "number"}, row.left),
       make("td", {}, row.silicon.join("; ")));
@@ -23,15 +23,15 @@ export function campaigns(rows, chosen, choose, compared, comparing) {
 export function headline(state) {
   const {view} = state;
   at("headline").replaceChildren(...state.volumes.flatMap((volume) => [
-    make("p", {}, `${volume.lattice}: `, make("span", {className: "big"}, view.target !== "peak" ? (volume.beta_c === "-" ? "" : volume.beta_c) : volume.beta_c === "-" ? "\u03b2c not located" : `\u03b2c = ${volume.beta_c}`),
-      make("span", {className: "soft"}, volume.beta_c === "-" ? ` ${volume.reason}` : volume.established ? " established" : " not established")),
+    make("p", {}, `${volume.lattice}: `, make("span", {className: "big"}, volume.found || words.missing),
+      make("span", {className: "soft"}, !volume.found ? ` ${volume.reason}` : volume.established ? " established" : " not established")),
     make("ul", {className: "evidence"}, ...volume.evidence.map((item) => make("li", {className: item.holds ? "" : "lacks"},
       `${item.holds ? "\u2713" : "\u2717"} ${item.name}: ${item.found}`, make("span", {className: "soft"}, item.needed ? ` (${item.needed})` : "")))),
   ]), make("p", {id: "infinite"}));
   at("budgets").replaceChildren(
     ...view.budgets.map((budget) => make("p", {}, `${budget.name}: `, make("progress", {max: 1, value: budget.share, "aria-label": budget.name}),
       ` ${number(budget.used, 4) || "-"} of ${number(budget.limit, 4)} ${budget.unit}`)),
-    make("p", {className: "soft"}, `${view.trajectories} updates, ${view.per_second.toFixed(0)} a second, ${state.elapsed} so far`
+    make("p", {className: "soft"}, `${view.trajectories} ${words.update}s, ${view.per_second < 10 ? number(view.per_second, 2) : view.per_second.toFixed(0)} a second, ${state.elapsed} so far`
       + (state.left ? `, about ${state.left} left (${view.ends_by})` : "") + `; ordering ${view.ordering}, steered by ${view.steerer}`),
     ...(view.heads ? [make("p", {className: "soft"}, view.heads)] : []));
   at("energy").replaceChildren(...state.energy.filter((entry) => entry.energy !== null).map((entry) =>
@@ -45,7 +45,7 @@ export function infinite(sent) {
   const there = at("infinite"), found = sent?.summary.infinite_volume;
   if (there === null) return;
   if (!found) return there.replaceChildren();
-  const text = found.value === null ? `infinite volume: ${found.reason}` : `infinite volume: \u03b2c = ${sent.quoted}`;
+  const text = found.value === null ? `infinite volume: ${found.reason}` : `infinite volume: ${words.found} = ${sent.quoted}`;
   there.replaceChildren(text + (found.value === null ? "" : found.established ? ", established" : ", not established"));
 }
 

@@ -1,35 +1,38 @@
-// The order parameter and chi against beta, of one campaign or of several beside each other, and what a peak rests on.
-import {at, lattice, number, orderOf} from "./dom.js";
+// The two quantities of a theory (the order parameter and chi) against its coordinate, of one campaign or of several beside each other, and what a peak rests on.
+import {at, lattice, number} from "./dom.js";
 import {figure, nothing} from "./figure.js";
 import {band, horizontal, mark, path, plot, svg, vertical, withError} from "./plot.js";
 
 const DASHES = ["", "dashed", "dotdash", "long"];
 // Columns of a curve: segment, beta, order, its error, chi, its error, B4, its error.
-const QUANTITIES = [["order", 2, 3, (order) => `\u27e8${order}\u27e9`], ["chi", 4, 5, () => "\u03c7"]];
-// Of particles, what stands in the place of the order parameter, of chi and of the coordinate.
-const PARTICLES = {transport: ["D*", "\u03b7*"], freezing: ["order of the crystal, at last", ""]};
+const QUANTITIES = [["order", 2, 3], ["chi", 4, 5]];
 
 // series: [{name, volume}]; each has a colour, a shape and a dash of its own.
-export function curves(places, {series, published, observable, prefix, beside}) {
+export function curves(places, {series, published, known, words, prefix, beside}) {
   const volumes = series.map((one) => one.volume);
   const betas = volumes.flatMap((v) => [...v.points.map((p) => p.beta), ...(v.curve ? v.curve[1] : [])]);
   if (!betas.length) return places.forEach((id, i) => nothing(at(id), i ? "" : "nothing has been measured yet"));
   const margin = 0.03 * (Math.max(...betas) - Math.min(...betas) || 0.1);
-  const x = {low: Math.min(...betas) - margin, high: Math.max(...betas) + margin, label: PARTICLES[observable] ? "ln \u0393, as measured" : "\u03b2 = 6/g\u00b2"};
-  QUANTITIES.forEach(([pick, value, error, words], which) => {
-    if (PARTICLES[observable]?.[which] === "") return nothing(at(places[which]));
-    const label = PARTICLES[observable]?.[which] ?? words(orderOf(observable)), tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
-    const title = `${label} against ${PARTICLES[observable] ? "ln \u0393" : "\u03b2, lattice units"}${beside ? ", several campaigns" : ""}`;
+  const x = {low: Math.min(...betas) - margin, high: Math.max(...betas) + margin, label: words.axis};
+  QUANTITIES.forEach(([pick, value, error], which) => {
+    const label = words.shows[which];
+    if (!label) return nothing(at(places[which]));
+    const tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
+    const title = `${label} against ${words.axis}${beside ? ", several campaigns" : ""}`;
     const numbers = () => series.flatMap(({name, volume: v}) => [
       ...v.points.filter((p) => p[pick]).map((p) => [name, lattice(v.dims), "chain", p.chain, p.beta, p[pick].mean, p[pick].error]),
-      ...(v.beta_c === null ? [] : [[name, lattice(v.dims), v.established ? "beta_c" : "beta_c, not established", "", v.beta_c, "", v.error]]),
+      ...(v.beta_c === null ? [] : [[name, lattice(v.dims), v.established ? "located" : "located, not established", "", v.beta_c, "", v.error]]),
       ...(v.curve ? v.curve[1].map((b, j) => [name, lattice(v.dims), "curve", v.curve[0][j], b, v.curve[value][j], v.curve[error][j]]) : []),
     ]);
-    const peaks = series.filter((s) => s.volume.beta_c !== null).map((s) => `${s.name}: peak at ${number(s.volume.beta_c)} +- ${number(s.volume.error, 2)}`);
-    const into = figure(at(places[which]), {name: `${prefix}-${pick}`, title, rows: numbers, columns: ["campaign", "lattice", "what", "chain or segment", "beta", pick, "error"]});
-    const key = which ? keyOf(series, published, beside) : [];
+    const peaks = series.filter((s) => s.volume.beta_c !== null).map((s) => `${s.name}: located at ${number(s.volume.beta_c)} +- ${number(s.volume.error, 2)}`);
+    const into = figure(at(places[which]), {name: `${prefix}-${pick}`, title, rows: numbers, columns: ["campaign", words.system, "what", `${words.chain} or segment`, words.columns[0], words.columns[which + 1], "error"]});
+    const key = words.shows[which + 1] ? [] : keyOf(series, published, known, beside);
     plot(into, {x, y: {low: 0, high: 1.08 * Math.max(...tops, 1e-9), label}, key, describe: [title, ...peaks].join("; ")}, (inside, sx, sy, ends) => {
-      for (const known of published) vertical(inside, sx, parseFloat(known[1]), ends, "line dotted");
+      for (const place of published) vertical(inside, sx, place.at, ends, "line dotted");
+      if (known) {
+        const there = known.at.flatMap((_, j) => (known[pick][j] === null ? [] : [j]));
+        inside.append(svg("path", {class: "line dotted", d: path(there.map((j) => sx(known.at[j])), there.map((j) => sy(known[pick][j])))}));
+      }
       series.forEach(({volume, name}, i) => {
         const colour = i % 6, peak = series.length === 1 ? 1 : colour, dash = beside ? DASHES[i % 4] : "";
         if (volume.beta_c !== null) {
@@ -53,20 +56,21 @@ export function curves(places, {series, published, observable, prefix, beside}) 
   });
 }
 
-function keyOf(series, published, beside) {
+function keyOf(series, published, known, beside) {
   const key = [];
   series.forEach(({name, volume}, i) => {
     key.push({shape: i, classes: `point f${i % 6}`, words: beside ? `${name}, ${lattice(volume.dims)}` : lattice(volume.dims)});
-    if (beside) key.push({classes: `line ${DASHES[i % 4]} s${i % 6}`, words: "reweighted"});
-    if (volume.beta_c !== null) key.push({classes: `line dashed s${series.length === 1 ? 1 : i % 6}`, words: `peak${volume.established ? "" : ", not established"}`});
+    if (beside) key.push({classes: `line ${DASHES[i % 4]} s${i % 6}`, words: "all together"});
+    if (volume.beta_c !== null) key.push({classes: `line dashed s${series.length === 1 ? 1 : i % 6}`, words: `located${volume.established ? "" : ", not established"}`});
   });
-  for (const known of published) key.push({classes: "line dotted", words: `published, infinite volume, Nt = ${known[0]}: ${known[1]} (${known[2]})`});
+  for (const place of published) key.push({classes: "line dotted", words: `published, ${place.text} (${place.short})`});
+  if (known) key.push({classes: "line dotted", words: known.text});
   return key;
 }
 
 export function transition(sent) {
   at("transition-at").textContent = `as of record ${sent.at}`;
-  curves(["order-plot", "chi-plot"], {series: sent.figure.volumes.map((volume) => ({name: sent.name, volume})), published: sent.figure.published, observable: sent.figure.observable, prefix: "transition", beside: false});
+  curves(["order-plot", "chi-plot"], {series: sent.figure.volumes.map((volume) => ({name: sent.name, volume})), published: sent.figure.published, known: sent.figure.known, words: sent.figure.words, prefix: "transition", beside: false});
   support(sent.support);
 }
 
