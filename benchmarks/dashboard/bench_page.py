@@ -1,8 +1,9 @@
 """The live page under load, and what it costs the campaign that it looks at.
 
 Twenty event streams and one Chromium look at a journal of 200 chains and 100 MB that goes on growing: how long until
-the page can be used, how long from a record to the screen, and what memory and CPU time the server and its helpers
-take. Then a campaign on 8^3x4 runs with and without a page on it, in interleaved pairs: its own CPU time per update.
+the page can be used, how long from a record to the screen, what memory the server takes and what its helpers take, and
+their CPU time. Then a campaign on 8^3x4 runs with and without a page on it, in interleaved pairs: its own CPU time per
+update.
 
 Goals are the ceilings of the rows: 1.5 s, 1 s, 300 MB, and CPU time that is the same within 2 %. Needs the group
 `browser` and a Chromium (tools/chromium --install).
@@ -105,18 +106,24 @@ class PageProcess:
             looked += 1
         return found
 
-    def megabytes(self) -> float:
-        """Return the memory of server and helpers; pages that they share count once."""
-        total = 0
-        for pid in self.processes():
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        return total / 1000
+    def megabytes(self) -> tuple[float, float]:
+        """Return the memory of the server, and that of its helpers together; pages that they share are divided."""
+        server, *helpers = map(_proportional, self.processes())
+        return server, sum(helpers)
 
     def close(self) -> None:
         """End it."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait()
+
+
+def _proportional(pid: int) -> float:
+    """Return the proportional set size of a process in MB; nothing of one that has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0) / 1000
 
 
 def _read(answer: http.client.HTTPResponse) -> None:
@@ -154,10 +161,12 @@ class UnderLoad:
                     first.evaluate(WATCH)
                     before, since = processor_s(page.processes()), time.monotonic()
                     wrote: dict[int, float] = {}
+                    held = [page.megabytes()]
                     for _ in range(events):
                         journal.more(RECORDS)
                         wrote[journal.count] = time.time()
                         time.sleep(EVENT_S)
+                        held.append(page.megabytes())
                     first.wait_for_function(f"() => {_shows(journal.count)}")
                     self.window_s = time.monotonic() - since
                     self.cpu_s = processor_s(page.processes()) - before
@@ -165,7 +174,7 @@ class UnderLoad:
                     # What was written while a message was on its way is in the next one, which shows a later number.
                     later = [min(at for n, at in seen.items() if n >= count) - at for count, at in wrote.items()]
                     self.screen_s = sorted(later)
-                    self.megabytes = page.megabytes()
+                    self.server_mb, self.helpers_mb = (sorted(one) for one in zip(*held, strict=True))
                     browser.close()
             finally:
                 page.close()
@@ -254,7 +263,13 @@ def rows() -> Iterator[BenchRow]:
     yield row(f"page usable, median of {len(load.usable_s)} loads", median(load.usable_s), "s", wall, 1.5)
     late = f"a record on screen, median of {EVENTS} (slowest {load.screen_s[-1]:.2f} s)"
     yield row(late, median(load.screen_s), "s", wall, 1.0)
-    yield row("memory of server and helpers", load.megabytes, "MB", "proportional set size, /proc", 300.0)
+    how = "proportional set size, /proc, every second"
+    yield row("memory of the server, the most", load.server_mb[-1], "MB", how, 300.0)
+    least, most = load.helpers_mb[0], load.helpers_mb[-1]
+    yield BenchRow(
+        name=f"memory of its helpers, which compute curves and the past, the most (least {least:.0f} MB)",
+        value=Measured(value=most, unit="MB", how=how),
+    )
     yield row(
         f"CPU of server and helpers in {load.window_s:.0f} s with a record each second",
         load.cpu_s, "s", "/proc, user and system", load.window_s,

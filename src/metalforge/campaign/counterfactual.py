@@ -10,6 +10,10 @@ with tau_int of the chains around it and the n updates that the visits there wou
 is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
 is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of beta_c goes as
 1 / sqrt of that. Left out: what the evidence asked for after that record, and lengths that heads chose.
+
+Where a ladder of chains that exchange couplings is, is no steerer's choice: with any that looks at results it is run as
+it was, and its outcomes are the measured ones. One that does not look has visits of single chains in its place, one for
+each replica: the same work.
 """
 
 from collections.abc import Iterable
@@ -28,10 +32,10 @@ from metalforge.statistics.susceptibility import kurtosis
 from .orderings import Assignee
 from .physics.selection import MeasuredChain, clusters, observe, prepare
 from .spec import CampaignSpec, Dims
-from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold
+from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold, chain_name
 from .steerers import find_steerer
 from .store.reading import JournalFollower
-from .store.records import Assigned, BlockDone, Decided, Record
+from .store.records import Assigned, BlockDone, Decided, Extended, Record
 
 NOTE = (
     "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
@@ -130,8 +134,8 @@ def _stretches(state: CampaignState, dims: Dims) -> list[_Stretch]:
 class _Journal:
     """A journal until a record, and what was decided and completed after an earlier one."""
 
-    def __init__(self, journal: Path, at: int, until: int) -> None:
-        self._fold, self._at, self._count = Fold(), at, 0
+    def __init__(self, journal: Path, at: int, until: int | None) -> None:
+        self._fold, self._at, self.count = Fold(), at, 0
         self.before: CampaignState | None = None
         self.after: list[Assigned | BlockDone | Decided] = []
         """Visits, their ends, and where peaks were expected."""
@@ -140,10 +144,10 @@ class _Journal:
 
     def _take(self, record: Record) -> None:
         self._fold(record)
-        self._count += 1
-        if self._count == self._at:
+        self.count += 1
+        if self.count == self._at:
             self.before = self._fold.fork().state
-        elif self._count > self._at and _matters(record):
+        elif self.count > self._at and _matters(record):
             self.after.append(record)
 
 
@@ -171,12 +175,16 @@ class _Otherwise:
         self._spec: CampaignSpec = msgspec.structs.replace(
             spec, steering=msgspec.structs.replace(spec.steering, steerer=steerer)
         )
+        self.state.extended.append(Extended(spec=self._spec))
+        self._looks = find_steerer(steerer).adaptive
         self._stretches = {dims: _stretches(self._known, dims) for dims in self._known.spec.theory.systems}
         self._steerers = {dims: self._steerer(dims) for dims in self._known.spec.theory.systems}
         self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
-        self._planned: dict[int, Assigned] = {}
+        self._planned: dict[int, list[tuple[Assigned, OtherVisit]]] = {}
         """By the number of the visit that was decided at that moment."""
-        self._entries: dict[int, OtherVisit] = {}
+        self._names: dict[str, str] = {}
+        """Of ladders that are run as they were: the name here of a first chain."""
+        self._over: set[int] = set()
         self._exact = True
 
     def _steerer(self, dims: Dims) -> Steerer:
@@ -198,51 +206,90 @@ class _Otherwise:
             self._complete(record.visit)
 
     def _decide(self, visit: Assigned) -> None:
+        kept = self._looks and bool(visit.betas)
+        planned = self._planned[visit.visit] = []
+        for was in visit.betas or (visit.beta,):
+            entry = OtherVisit(
+                seconds=visit.at - self._known.opened.at,
+                dims=visit.dims,
+                was=was,
+                was_by=visit.by,
+                beta=was if kept else None,
+                by=visit.by if kept else "",
+                chain=visit.chain if kept else "",
+                updates=visit.updates if kept else 0,
+                reason=visit.reason if kept else "",
+                exact=self._exact,
+            )
+            planned.append((visit, entry) if kept else self._instead(visit, entry))
+        if kept:
+            self._keep(visit)
+
+    def _instead(self, visit: Assigned, entry: OtherVisit) -> tuple[Assigned, OtherVisit]:
+        """Return what the steerer wants of one chain at the moment of a visit; that visit, where it has no wish."""
+        from .running.visits import NO_GAIN
+
         who = Assignee(visit.substrate, (visit.dims,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [self.state.visits[number] for number in self.state.open_visits]
         number = len(self.state.visits)
         found = self._plan.next(who, self.state, pending, rounds=visit.round, number=number)
-        planned = found if isinstance(found, Assigned) else None
-        if planned is not None:
-            self.state.apply(msgspec.structs.replace(planned, at=visit.at))
-            self._planned[visit.visit] = planned
-        self._entries[visit.visit] = OtherVisit(
-            seconds=visit.at - self._known.opened.at,
-            dims=visit.dims,
-            was=visit.beta,
-            was_by=visit.by,
-            beta=None if planned is None else planned.beta,
-            by="" if planned is None else planned.by,
-            chain="" if planned is None else planned.chain,
-            updates=0 if planned is None else planned.updates,
-            reason=planned.reason if planned is not None else getattr(found, "reason", "") or "no visit",
-            exact=self._exact,
-        )
+        if not isinstance(found, Assigned):
+            return visit, msgspec.structs.replace(entry, reason=found.reason or "no visit")
+        self.state.apply(msgspec.structs.replace(found, at=visit.at))
+        names = {name: getattr(found, name) for name in ("beta", "by", "chain", "updates")}
+        return found, msgspec.structs.replace(entry, reason=found.reason.removesuffix(NO_GAIN), **names)
+
+    def _keep(self, visit: Assigned) -> None:
+        """Have a ladder run as it was, under the next names that are free here."""
+        stream = len(self.state.chains)
+        if visit.fresh:
+            self._names[visit.chain] = chain_name(stream)
+        name = self._names.get(visit.chain, visit.chain)
+        stream = stream if visit.fresh else self.state.chains[name].stream
+        self.state.apply(msgspec.structs.replace(visit, visit=len(self.state.visits), chain=name, stream=stream))
 
     def _complete(self, number: int) -> None:
-        """End a visit: one that was under way then, as it did end; one that was decided since, as it is planned."""
-        if (planned := self._planned.get(number)) is not None:
-            log = self.state.chains[planned.chain]
-            if not log.rows:
-                log.by_phase["warmup"] = self._warmup(planned.dims)
-            log.by_phase["measure"] += planned.updates
-            self._end(planned, log)
-            if (told := self._outcome(log)) is not None:
-                self._exact = False
-                entry = msgspec.structs.replace(self._entries[number], chi=told.value, error=told.error)
-                self._entries[number] = entry
-        elif number in self.state.open_visits:
-            planned = self.state.visits[number]
-            log, known = self.state.chains[planned.chain], self._known.chains[planned.chain]
-            end = known.ends[number]
+        """End a visit: one that was under way then, or of a ladder, as it did end; others as they are planned."""
+        decided = self._planned.get(number)
+        if number in self._over:
+            return
+        self._over.add(number)
+        if decided is None:
+            if number in self.state.open_visits:
+                self._as_it_was(number, self.state.visits[number])
+        elif self._looks and self._known.visits[number].betas:
+            name = self._names.get(self._known.visits[number].chain, self._known.visits[number].chain)
+            under_way = (self.state.visits[n] for n in self.state.open_visits if self.state.visits[n].chain == name)
+            self._as_it_was(number, next(under_way))
+        else:
+            wanted = [(i, pair) for i, pair in enumerate(decided) if pair[1].beta is not None]
+            for i, (planned, entry) in wanted:
+                decided[i] = planned, self._modelled(planned, entry)
+
+    def _modelled(self, planned: Assigned, entry: OtherVisit) -> OtherVisit:
+        """End a visit as it is planned; return what would have come out."""
+        log = self.state.chains[planned.chain]
+        if not log.rows:
+            log.by_phase["warmup"] = self._warmup(planned.dims)
+        log.by_phase["measure"] += planned.updates
+        self._end(planned, log)
+        if (told := self._outcome(log)) is None:
+            return entry
+        self._exact = False
+        self._steerers[planned.dims].tell([told])
+        return msgspec.structs.replace(entry, chi=told.value, error=told.error)
+
+    def _as_it_was(self, number: int, here: Assigned) -> None:
+        """End a visit, here under this name, as the journal's of that number did."""
+        there = self._known.together(self._known.visits[number].chain)
+        for log, known in zip(self.state.together(here.chain), there, strict=True):
+            end = known.ends.get(number, known.complete)
             log.by_phase.clear()
             log.by_phase.update(warmup=min(known.warmup, end), measure=max(end - known.warmup, 0))
-            self._end(planned, log)
+            self._end(here, log)
             told = observe(known.series().up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end))
-        else:
-            return  # there would have been none
-        if told is not None:
-            self._steerers[planned.dims].tell([told])
+            if told is not None:
+                self._steerers[here.dims].tell([told])
 
     def _end(self, visit: Assigned, log: ChainLog) -> None:
         log.step = log.complete = log.ends[visit.visit] = log.rows
@@ -265,7 +312,7 @@ class _Otherwise:
 
     def visits(self) -> tuple[OtherVisit, ...]:
         """Return every visit that was decided since."""
-        return tuple(self._entries.values())
+        return tuple(entry for planned in self._planned.values() for _, entry in planned)
 
     def worth(self, dims: Dims) -> OtherVolume:
         """Return what the visits of a volume are worth."""
@@ -294,14 +341,17 @@ class _Otherwise:
         return part.joint.n_effective_of(beta, [chain.beta for chain in here], counts)
 
 
-def counterfactual(journal: Path, at: int, until: int, steerer: str) -> Counterfactual:
+def counterfactual(journal: Path, at: int, until: int | None, steerer: str) -> Counterfactual:
     """Return what another steerer would have done from record `at` on, by the first `until` records of a journal."""
     find_steerer(steerer)
     read = _Journal(journal, at, until)
     if read.before is None:
-        raise SpecError(f"`at` must be a record, from 1 to {until}. Got {at}")
-    if any(visit.betas for visit in read.state.visits):
-        raise SpecError("chains of this campaign exchange couplings: where their ladders are is no steerer's choice")
+        raise SpecError(f"`at` must be a record, from 1 to {read.count}. Got {at}")
+    if (target := read.state.spec.theory.target) != "peak":
+        raise SpecError(
+            f"outcomes elsewhere are reweighted from chains around a peak, and this campaign looks for a {target}: "
+            "trajectories of particles cannot be reweighted"
+        )
     own = read.before.spec.steering.steerer
     again = _Otherwise(read, read.before.fork(), own)
     other = _Otherwise(read, read.before, steerer)
@@ -310,7 +360,7 @@ def counterfactual(journal: Path, at: int, until: int, steerer: str) -> Counterf
         other.take(record)
     return Counterfactual(
         at=at,
-        until=until,
+        until=read.count,
         own=own,
         own_again=sum(visit.beta == visit.was for visit in again.visits()),
         steerer=steerer,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike
 
+from .counterfactual import Counterfactual, counterfactual
 from .extending import Extension
 from .physics.evidence import Evidence, Finding
 from .report.decisions import ResultPart
@@ -160,6 +161,12 @@ class Results:
         return WithoutHeads(
             heads=accounts_of(self.state), decisions=tuple(found), different=sum(e.differs for e in found)
         )
+
+    def steered_by(self, steerer: str, at: int = 1) -> Counterfactual:
+        """Return what another steerer would have done from record `at` of the journal on; outcomes are modelled."""
+        if self.directory is None:
+            raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
+        return counterfactual(self.directory / JOURNAL, at, None, steerer)
 
     def report(self, directory: PathLike | None = None, *, beside: Sequence["Results"] = ()) -> Path:
         """Write the report, one HTML page with its figures and tables, and return its path.

@@ -18,6 +18,7 @@ from .streams import lost
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
+    from metalforge.campaign.counterfactual import Counterfactual
     from metalforge.campaign.extending import Extension
 
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4, or the particles of a plasma's box; may be given several times."
@@ -233,14 +234,24 @@ def _cluster_of(directory: Path, asked: str | None) -> str:
 def replay(
     directory: Directory,
     without: Annotated[str | None, typer.Option(help="heads: what baselines alone would have decided, too.")] = None,
+    steerer: Annotated[str | None, typer.Option(help="What another steerer would have done.")] = None,
+    at: Annotated[int | None, typer.Option(min=1, help="With --steerer: from this record of the journal on.")] = None,
     as_json: Json = False,
 ) -> None:
     """Derive the result again from the journal alone; --without heads sets its decisions beside those of baselines.
 
-    Nothing is run: what would have followed from another decision is modelled, and marked so.
+    --steerer NAME says where another steerer would have measured, and what that is worth. Nothing is run: what would
+    have followed from another decision is modelled, and marked so.
     """
     from metalforge import campaign
 
+    if steerer is not None:
+        if without is not None:
+            raise _refused("--without", without, "left out beside --steerer")
+        _say_steered(campaign.load(directory).steered_by(steerer, at or 1), as_json)
+        return
+    if at is not None:
+        raise _refused("--at", str(at), "beside --steerer")
     if without is None:
         _say(campaign.load(directory), as_json)
         return
@@ -266,6 +277,38 @@ def replay(
     print_records(as_json, found, f"decisions with heads, and without: {directory}", columns, rows)
     if not as_json:
         print_text(f"{found.different} of {len(rows)} decisions would have been others; {found.note}")
+
+
+def _say_steered(found: "Counterfactual", as_json: bool) -> None:
+    """Print where another steerer would have measured, and what its visits are worth."""
+    from metalforge.campaign.report.words import lattice_name, one_line
+
+    visits = [
+        (
+            f"{visit.seconds:.1f}",
+            lattice_name(visit.dims),
+            f"{visit.was:.5g}",
+            "-" if visit.beta is None else f"{visit.beta:.5g}",
+            "measured" if visit.exact else "modelled",
+            one_line(visit.reason),
+        )
+        for visit in found.visits
+    ]
+    columns = ("s", "lattice", f"beta, {found.own}", f"beta, {found.steerer}", "by outcomes", "why")
+    print_records(as_json, found, f"visits from record {found.at} on", columns, visits)
+    if as_json:
+        return
+    for volume in found.volumes:
+        said = volume.reason
+        if not said:
+            said = (
+                f"{volume.was:.3g} effective samples at the peak as it was, {volume.other:.3g} with {found.steerer} "
+                f"(modelled); error of beta_c {_number(volume.error, '')} measured, {_number(volume.other_error, '')} "
+                "modelled"
+            )
+        print_text(f"{lattice_name(volume.dims)}: {said}")
+    again = f"{found.own}, worked out in the same way, decides {found.own_again} of {len(found.visits)} as it did"
+    print_text(f"{again}; {found.note}")
 
 
 def _number(value: float | None, unit: str) -> str:

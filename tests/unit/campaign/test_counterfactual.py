@@ -1,18 +1,22 @@
 """Another steerer from a record on: what is exact, what is modelled, and that the own steerer gives what it gave."""
 
+import json
+
 import msgspec
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from metalforge.campaign.counterfactual import counterfactual
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.store.lines import LineFormat
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Assigned, BlockDone, Record
+from metalforge.cli.main import assembled
 from metalforge.core.errors import SpecError, UnknownNameError
 from reference.dashboard_pages import GOLDEN, LINES
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import PARTICLES, ROUNDS
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +71,69 @@ def test_errors_go_with_the_effective_samples_that_visits_carry_to_the_peak():
         assert found.other_error == pytest.approx(found.error * np.sqrt(found.was / found.other))
 
 
-def test_the_end_has_nothing_after_it_and_what_is_wrong_is_said(rounds, tmp_path):
+def test_the_end_has_nothing_after_it_and_what_is_wrong_is_said(rounds):
     until = len(records_of(rounds))
     assert counterfactual(rounds, until, until, "uniform").visits == ()
     with pytest.raises(SpecError, match="from 1 to"):
         counterfactual(rounds, until + 1, until, "uniform")
     with pytest.raises(UnknownNameError, match="steerer"):
         counterfactual(rounds, 1, until, "nobody")
-    form = LineFormat(Record)
-    ladder = [
-        msgspec.structs.replace(r, betas=(r.beta, r.beta + 0.1)) if isinstance(r, Assigned) else r
-        for r in records_of(rounds)[:40]
-    ]
-    (tmp_path / JOURNAL).write_bytes(b"".join(form.line(n, form.body(record)) for n, record in enumerate(ladder)))
-    with pytest.raises(SpecError, match="exchange couplings"):
-        counterfactual(tmp_path / JOURNAL, 1, len(ladder), "uniform")
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory):
+    spec = msgspec.structs.replace(
+        ROUNDS,
+        name="ladder",
+        budget=Budget(trajectories=2000),
+        running=msgspec.structs.replace(ROUNDS.running, exchange="on"),
+    )
+    directory = tmp_path_factory.mktemp("ladder") / "run"
+    with Campaign.open(spec, directory) as campaign:
+        campaign.run()
+    return directory / JOURNAL
+
+
+@pytest.mark.parametrize("at", [1, 60])
+def test_ladders_run_as_they_were_with_whoever_looks_at_results(ladder, at):
+    found = counterfactual(ladder, at, None, ROUNDS.steering.steerer)
+    was = [beta for visit in visits_after(ladder, at) for beta in visit.betas]
+    assert [visit.beta for visit in found.visits] == was
+    assert all(visit.exact for visit in found.visits)
+    assert found.own_again == len(was) > 0
+    for volume in found.volumes:
+        assert volume.reason or volume.other == pytest.approx(volume.was)
+
+
+def test_whoever_does_not_look_has_single_chains_for_the_work_of_a_ladder(ladder):
+    found = counterfactual(ladder, 1, None, "uniform")
+    ladders = visits_after(ladder, 1)
+    assert len(found.visits) == sum(visit.rungs for visit in ladders)
+    planned = [visit for visit in found.visits if visit.beta is not None]
+    assert {visit.by for visit in planned} == {"uniform"}
+    assert all("ladder" not in visit.reason for visit in planned)
+    assert len({visit.chain for visit in planned}) > 1
+    assert any(visit.chi for visit in planned)
+    spent = sum(visit.updates for visit in planned)
+    assert spent == pytest.approx(sum(visit.rungs * visit.updates for visit in ladders), rel=0.05)
+
+
+def test_particles_are_not_reweighted_and_that_is_said(tmp_path):
+    with Campaign.open(msgspec.structs.replace(PARTICLES, budget=Budget(trajectories=20)), tmp_path / "run") as one:
+        one.run()
+    with pytest.raises(SpecError, match="cannot be reweighted"):
+        counterfactual(tmp_path / "run" / JOURNAL, 1, None, "uniform")
+
+
+def test_the_command_line_says_what_another_steerer_would_have_done(rounds):
+    runner, directory = CliRunner(), str(rounds.parent)
+    asked = ["replay", directory, "--steerer", "gaps", "--at", "12"]
+    said = runner.invoke(assembled("replay"), asked)
+    assert said.exit_code == 0, said.output
+    assert "visits from record 12 on" in said.output
+    assert "modelled" in said.output
+    found = json.loads(runner.invoke(assembled("replay"), [*asked, "--json"]).stdout)
+    assert (found["at"], found["steerer"]) == (12, "gaps")
+    assert len(found["visits"]) == len(visits_after(rounds, 12))
+    for wrong in (["--at", "3"], ["--steerer", "gaps", "--without", "heads"]):
+        assert isinstance(runner.invoke(assembled("replay"), ["replay", directory, *wrong]).exception, SpecError)
