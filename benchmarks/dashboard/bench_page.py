@@ -111,6 +111,23 @@ class PageProcess:
         server, *helpers = map(_proportional, self.processes())
         return server, sum(helpers)
 
+    @contextmanager
+    def weighed(self) -> Iterator[list[tuple[float, float]]]:
+        """Give a list of what server and helpers hold, which grows every second of the block."""
+        held, over = [self.megabytes()], threading.Event()
+
+        def weighing() -> None:
+            while not over.wait(1.0):
+                held.append(self.megabytes())
+
+        thread = threading.Thread(target=weighing)
+        thread.start()
+        try:
+            yield held
+        finally:
+            over.set()
+            thread.join()
+
     def close(self) -> None:
         """End it."""
         self.process.send_signal(signal.SIGINT)
@@ -145,7 +162,7 @@ class UnderLoad:
             began = time.monotonic()
             page = PageProcess(folder / "made")
             try:
-                with page.watched(STREAMS), sync_playwright() as playwright:
+                with page.watched(STREAMS), page.weighed() as held, sync_playwright() as playwright:
                     browser = playwright.chromium.launch(executable_path=chromium)
                     first = browser.new_page()
                     first.set_default_timeout(PATIENCE_MS)
@@ -161,12 +178,10 @@ class UnderLoad:
                     first.evaluate(WATCH)
                     before, since = processor_s(page.processes()), time.monotonic()
                     wrote: dict[int, float] = {}
-                    held = [page.megabytes()]
                     for _ in range(events):
                         journal.more(RECORDS)
                         wrote[journal.count] = time.time()
                         time.sleep(EVENT_S)
-                        held.append(page.megabytes())
                     first.wait_for_function(f"() => {_shows(journal.count)}")
                     self.window_s = time.monotonic() - since
                     self.cpu_s = processor_s(page.processes()) - before
@@ -174,10 +189,10 @@ class UnderLoad:
                     # What was written while a message was on its way is in the next one, which shows a later number.
                     later = [min(at for n, at in seen.items() if n >= count) - at for count, at in wrote.items()]
                     self.screen_s = sorted(later)
-                    self.server_mb, self.helpers_mb = (sorted(one) for one in zip(*held, strict=True))
                     browser.close()
             finally:
                 page.close()
+        self.server_mb, self.helpers_mb = (sorted(one) for one in zip(*held, strict=True))
 
 
 def _shows(records: int) -> str:
@@ -265,9 +280,9 @@ def rows() -> Iterator[BenchRow]:
     yield row(late, median(load.screen_s), "s", wall, 1.0)
     how = "proportional set size, /proc, every second"
     yield row("memory of the server, the most", load.server_mb[-1], "MB", how, 300.0)
-    least, most = load.helpers_mb[0], load.helpers_mb[-1]
+    usual, most = median(load.helpers_mb), load.helpers_mb[-1]
     yield BenchRow(
-        name=f"memory of its helpers, which compute curves and the past, the most (least {least:.0f} MB)",
+        name=f"memory of its helpers, which compute curves and the past, the most (median {usual:.0f} MB)",
         value=Measured(value=most, unit="MB", how=how),
     )
     yield row(
