@@ -244,6 +244,7 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
                 f"steerer `{self.steering.steerer}` is for a {' or '.join(steerer.of)}, and a plasma "
                 f"{self.plasma.look_for} is a {target}\nhint: {DEFAULT_STEERERS[target]}, or uniform"
             )
+        self.plasma.check_warmup(self.warmup.longest)
         if self.ordering != "C":
             raise SpecError(f"`ordering` must be C for a plasma: others check links or read heads. Got {self.ordering}")
         if self.running.exchange == "on":

@@ -42,7 +42,7 @@ def run(
     heads: Annotated[bool, typer.Option("--heads", help="Let transport heads end it, where they are trusted.")] = False,
     dt: Annotated[float, typer.Option(help="Time step. Default: by gamma.")] = 0.0,
     tol: Annotated[float, typer.Option(help="Force at the cut-off, as part of a neighbour's.")] = 1e-4,
-    start: Annotated[str, typer.Option(help="random, bcc, fcc or two-phase.")] = "random",
+    start: Annotated[str, typer.Option(help="random, bcc or fcc.")] = "random",
     precision: Annotated[str, typer.Option(help="Of pair forces: f64 or f32.")] = "f64",
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")] = 1,
     stream: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,

@@ -102,42 +102,37 @@ def begin(spec: PlasmaSpec) -> Particles:
     stream = Stream(spec.seed, spec.stream)
     drawn = stream.normal(step=0, sites=spec.particles, draws=4, first_draw=START_DRAWS)
     velocities = np.ascontiguousarray(drawn[:, :3]) / math.sqrt(MASS * spec.gamma)
-    made = Particles(_places(spec, stream), np.zeros((spec.particles, 3), np.int32), velocities, spec.length)
+    made = Particles(places(spec), np.zeros((spec.particles, 3), np.int32), velocities, spec.length)
     made.stop_drifting()
     return made
 
 
-def _places(spec: PlasmaSpec, stream: Stream) -> Floats:
+def places(spec: PlasmaSpec) -> Floats:
+    """Return where particles are placed: a two-phase start is a bcc crystal, half of which its warm-up melts."""
     length = spec.length
     if spec.start == "random":
-        return _random(spec.particles, length, stream)
+        return _random(spec.particles, length, Stream(spec.seed, spec.stream))
     corners = [(0.0, 0.0, 0.0), (0.5, 0.5, 0.5)]
     if spec.start == "fcc":
         corners = [(0.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.5, 0.0, 0.5), (0.0, 0.5, 0.5)]
     side = round(math.cbrt(spec.particles / len(corners)))
     cells = np.array(list(product(range(side), repeat=3)), np.float64)
     sites: Floats = (cells[:, None, :] + np.array(corners) + 0.25).reshape(-1, 3) * (length / side)
-    if spec.start == "two-phase":
-        fluid = sites[:, 2] >= length / 2
-        sites[fluid] = _random(int(fluid.sum()), length, stream, sites[~fluid])
     return sites
 
 
-def _random(n: int, length: float, stream: Stream, others: Floats | None = None) -> Floats:
-    """Return random places that are not too near to each other, nor to others, which have the lower half."""
-    placed = np.empty((0, 3)) if others is None else others
-    first, wanted = len(placed), len(placed) + n
+def _random(n: int, length: float, stream: Stream) -> Floats:
+    """Return random places that are not too near to each other."""
+    placed = np.empty((0, 3))
     for turn in range(1000):
         drawn = stream.uniform(step=turn, sites=4 * n, draws=4, first_draw=START_DRAWS + 2)[:, :3] * length
-        if others is not None:
-            drawn = drawn[drawn[:, 2] >= length / 2]
         if len(placed):
             nearest, _ = cKDTree(placed, boxsize=length).query(drawn, distance_upper_bound=APART)
             drawn = drawn[nearest >= APART]
         keep = np.ones(len(drawn), bool)
         for i, j in sorted(cKDTree(drawn, boxsize=length).query_pairs(APART)):
             keep[j] &= not keep[i]
-        placed = np.concatenate([placed, drawn[keep]])[:wanted]
-        if len(placed) == wanted:
-            return np.ascontiguousarray(placed[first:])
+        placed = np.concatenate([placed, drawn[keep]])[:n]
+        if len(placed) == n:
+            return np.ascontiguousarray(placed)
     raise LostParticleError(f"{n} particles found no places that are {APART:g} apart")

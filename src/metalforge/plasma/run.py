@@ -142,6 +142,11 @@ class PlasmaRun:
     def __init__(
         self, spec: PlasmaSpec, job: PlasmaJob, *, threads: int | None = None, engine: Engine | None = None
     ) -> None:
+        if spec.start == "two-phase":
+            raise SpecError(
+                "`start` two-phase is made by the warm-up of a campaign, half of which melts\n"
+                "hint: metalforge scan --preset plasma-freezing"
+            )
         self.spec, self.job = spec, job
         self.engine: Engine = engine or cpu_engine(threads=threads)
         self.particles = begin(spec)

@@ -34,11 +34,12 @@ from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
 from metalforge.native.engine import Engine, ParticleSamples
 
-from .box import LostParticleError, Particles, begin, open_box
+from .box import LostParticleError, Particles, begin, open_box, places
 from .correlations import Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import FRAME_TIME, MASS, PlasmaSpec
 from .transport import TransportSegment, segment_of, stress_bins
+from .two_phase import advance_holding, lower_half, require_stages, stage_of
 from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
@@ -129,6 +130,10 @@ class TrajectoryRun:
         self._measuring = False
         self._waves = WaveVectors.up_to(WAVES, spec.length)
         self._crystal = bcc_waves(spec)
+        self._held = None
+        if spec.start == "two-phase":
+            require_stages(warmup.total)
+            self._held = lower_half(places(spec), spec.length)
 
     @property
     def phase(self) -> Phase:
@@ -166,15 +171,13 @@ class TrajectoryRun:
         )
         if phase == "measure" and not self.measured:
             self.particles.stop_drifting()
-        motion = spec.langevin(FRICTION) if phase == "warmup" else spec.nve
-        samples, frames = spec.block_steps // spec.sample_steps, spec.block_frames
         parts: list[ParticleSamples] = []
         powers, order = np.zeros(len(self._waves.lengths)), 0.0
         try:
             if not (np.isfinite(before.positions).all() and np.isfinite(before.velocities).all()):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} begins with no finite particles")
             for _ in range(self.blocks):
-                parts.append(self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=frames))
+                parts += self._block(phase)
                 powers += mode_powers(self.particles.positions, spec.length, self._waves) / self.blocks
                 seen = mode_powers(self.particles.positions, spec.length, self._crystal) / spec.particles
                 order += float(np.sqrt(seen).mean()) / self.blocks
@@ -189,6 +192,18 @@ class TrajectoryRun:
         row = Row(self.log.end, phase, values, False)
         self.log.add(row)
         return row
+
+    def _block(self, phase: Phase) -> list[ParticleSamples]:
+        """Move by a block: free, in the bath, or by the stage of a two-phase warm-up."""
+        spec, motion = self.spec, self.spec.nve
+        if phase == "warmup":
+            motion = spec.langevin(FRICTION)
+            if self._held is not None:
+                motion, holds = stage_of(spec, self.warmup.done, self.warmup.total)
+                if holds:
+                    return advance_holding(self.particles, self._held, self.box, spec, motion)
+        samples = spec.block_steps // spec.sample_steps
+        return [self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=spec.block_frames)]
 
     def _sums(self, parts: list[ParticleSamples]) -> dict[str, float]:
         """Return what a segment is summed up by."""

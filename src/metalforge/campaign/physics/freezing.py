@@ -1,80 +1,92 @@
-r"""Where the plasma freezes: trajectories that begin half crystal, half fluid, and which half grows.
+r"""Where the plasma freezes: trajectories that begin half crystal, half fluid, and how fast which half grows.
 
-At constant energy a crystal that grows sets heat free and one that melts takes it up, so that its growth tells on which
-side of Gamma_m a trajectory began: `order`, |rho_k| / N of the crystal's own wave vectors, rises or falls. Gamma_m lies
-between the strongest coupling at which it fell and the weakest at which it rose; the middle is quoted, with half of the
-distance for its error. Where both phases are left at the end, the temperature that was found is that of their
-coexistence, which is a second measurement of the same number.
+Near Gamma_m an interface moves with a velocity that is proportional to the distance from it, and `order`, |rho_k| / N
+of the crystal's own wave vectors, changes with the part of the box that is crystal:
+
+    d order / dt = s (ln Gamma - ln Gamma_m) + noise,     s > 0.
+
+Each trajectory gives one rate: the slope of its order over the time t in which both phases were there, at the Gamma it
+measured meanwhile. The noise is that of a walk, so that the variance of a rate falls as 1 / t, and the line is a fit
+with weights t. Gamma_m is where it crosses zero; with W = sum t, c = ln Gamma_m, x the mean of ln Gamma, and sigma^2
+from the residuals,
+
+    error^2 = (sigma / s)^2 (1 / W + (c - x)^2 / sum t (ln Gamma_i - x)^2),
+
+times what Student's t has over a Gaussian. A bracket between one that melted and one that grew would be half as wide
+as its luckiest trajectory says.
 """
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from metalforge.core.steering import Observation
 
 from .evidence import Evidence, PlannedPoints
 from .transport import MOST_DRIFT, SegmentRows, drift_of
 
-FIRST = 3
-"""Segments whose mean is where a trajectory began."""
-FEWEST_SEGMENTS = 8
-CHANGED = 0.06
-"""Change of the order that is growth or melting, and no fluctuation: half a crystal has some 0.4."""
-LEFT = (0.12, 0.6)
-"""Orders between which both phases are there."""
-NARROW = 0.03
-"""Half of the bracket, in ln Gamma, that is established: three percent."""
+Floats = NDArray[np.float64]
+FIRST = 2
+"""Segments at constant energy that are left out: interfaces still find their shape."""
+FEWEST_SEGMENTS = 4
+"""With both phases there, for a rate; and those that a trajectory must have for anything."""
+BOTH = (0.2, 0.6)
+"""Orders between which both phases are there: a crystal has some 0.75 near its melting, half of one half of that."""
+FAST = 4e-3
+"""Rate, in omega_p, told of one that was over before it could be measured: some times the fastest that can be."""
+WALK = 0.006
+"""Deviation of the order of a walk after 1/omega_p, about: what a rate's error is taken for before residuals say."""
+FEWEST_RATES, FEWEST_OF_A_KIND = 10, 4
+"""Trajectories with a rate; and those of them whose crystals melted, and grew."""
+STEEP = 3.0
+"""Errors by which the slope of the line must be above zero."""
+NARROW = 0.015
+"""Error of ln Gamma_m that is established: two of them are three percent."""
 
 
 class PhaseGrowth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one trajectory did: the Gamma it began with as measured, its order then and at its end, Gamma at its end."""
+    """What one trajectory did: its order at first and at its end, and the rate between, where both phases were there.
+
+    `gamma` is the mean of what was measured meanwhile, `time` how long that was; without a rate that of all segments.
+    """
 
     chain: str
     at: float
     gamma: float
     began: float
     ended: float
-    gamma_ended: float
+    rate: float | None
+    time: float
     segments: int
 
     @property
-    def change(self) -> float:
-        """Of the order."""
-        return self.ended - self.began
-
-    @property
     def phase(self) -> int:
-        """1 where the crystal grew, -1 where it melted, 0 where neither is sure."""
-        if self.began < LEFT[0]:
-            return -1  # it was gone before the energy was constant
-        return 0 if abs(self.change) < CHANGED else 1 if self.change > 0 else -1
+        """1 where the crystal grew, -1 where it melted."""
+        if self.rate is not None:
+            return 1 if self.rate > 0 else -1
+        return 1 if self.ended > sum(BOTH) / 2 else -1
 
-    @property
-    def coexists(self) -> bool:
-        """Whether both phases are there at its end."""
-        return LEFT[0] < self.ended < LEFT[1]
+
+class Crossing(NamedTuple):
+    """Where a line through rates is zero, its error, and by how many of its errors the slope is above zero."""
+
+    at: float
+    error: float
+    steep: float
 
 
 class FreezingFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bracket of ln Gamma_m, what each trajectory did, and the evidence."""
+    """Ln Gamma_m with its error, what each trajectory did, and the evidence."""
 
     trajectories: tuple[PhaseGrowth, ...]
-    low: float | None
-    high: float | None
+    log_gamma: float | None
+    error: float | None
     evidence: tuple[Evidence, ...]
-
-    @property
-    def log_gamma(self) -> float | None:
-        """The middle of the bracket."""
-        return None if self.low is None or self.high is None else (self.low + self.high) / 2
-
-    @property
-    def error(self) -> float | None:
-        """Half of its width."""
-        return None if self.low is None or self.high is None else abs(self.high - self.low) / 2
 
     @property
     def established(self) -> bool:
@@ -83,77 +95,118 @@ class FreezingFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def said(self) -> str:
-        """The bracket in words."""
+        """The number in words."""
         if self.log_gamma is None or self.error is None:
             return "no coupling yet at which the crystal melts and one at which it grows"
         gamma = math.exp(self.log_gamma)
-        return f"Gamma_m = {gamma:.4g} +- {gamma * self.error:.2g} (half of the bracket)"
+        rates = sum(one.rate is not None for one in self.trajectories)
+        return f"Gamma_m = {gamma:.4g} +- {gamma * self.error:.2g} (where {rates} rates of growth cross zero)"
 
 
 def growth_of(rows: SegmentRows) -> PhaseGrowth | None:
-    """Return what a trajectory did; None while it is too short to say."""
-    if rows.segments < FEWEST_SEGMENTS:
-        return None
+    """Return what a trajectory did; None while it is too short to say, or has numbers that are none."""
     order, temperature = rows.columns["order"], rows.columns["temperature"]
-    last = max(FIRST, rows.segments // 4)
+    if rows.segments < FIRST + FEWEST_SEGMENTS or not (np.isfinite(order).all() and np.isfinite(temperature).all()):
+        return None
+    outside = np.flatnonzero((order[FIRST:] <= BOTH[0]) | (order[FIRST:] >= BOTH[1]))
+    there = slice(FIRST, FIRST + int(outside[0]) if outside.size else rows.segments)
+    count = there.stop - there.start
+    rate = None
+    if count >= FEWEST_SEGMENTS:
+        centred = np.arange(count) - (count - 1) / 2
+        rate = float(centred @ order[there] / (centred @ centred)) / rows.segment
+    else:
+        there = slice(FIRST, rows.segments)
     return PhaseGrowth(
         chain=rows.chain,
         at=rows.at,
-        gamma=float(1 / temperature[:FIRST].mean()),
-        began=float(order[:FIRST].mean()),
-        ended=float(order[-last:].mean()),
-        gamma_ended=float(1 / temperature[-last:].mean()),
+        gamma=float(1 / temperature[there].mean()),
+        began=float(order[FIRST]),
+        ended=float(order[-1]),
+        rate=rate,
+        time=count * rows.segment,
         segments=rows.segments,
     )
 
 
 def observed_growth(rows: SegmentRows) -> Observation | None:
-    """Return which phase grew, for a steerer: above 0 the crystal, below 0 the fluid, 0 where it is not sure."""
+    """Return how fast the crystal grew, for a steerer, where it was aimed at.
+
+    One that was over at once says on which side it is, and has no weight in a line.
+    """
     found = growth_of(rows)
     if found is None:
         return None
-    return Observation(beta=rows.at, value=float(found.phase), error=abs(CHANGED), cost=rows.cost, id=rows.chain)
+    rate, error = (found.phase * FAST, FAST) if found.rate is None else (found.rate, WALK / math.sqrt(found.time))
+    return Observation(beta=rows.at, value=rate, error=error, cost=rows.cost, id=rows.chain)
+
+
+def crossing_of(x: Sequence[float] | Floats, rate: Sequence[float] | Floats, weight: Floats) -> Crossing | None:
+    """Return where the line through rates is zero; None for fewer than three, at one place, or where it does not rise.
+
+    The error comes from the residuals, with weights that are inverse variances up to a factor.
+    """
+    x, rate = np.asarray(x, np.float64), np.asarray(rate, np.float64)
+    if len(x) < 3:
+        return None
+    total = float(weight.sum())
+    middle = float(weight @ x) / total
+    spread = float(weight @ (x - middle) ** 2)
+    if not spread > 1e-12 * total:
+        return None
+    slope = float(weight @ ((x - middle) * rate)) / spread
+    if not slope > 0:
+        return None
+    level = float(weight @ rate) / total
+    at = middle - level / slope
+    residual = rate - level - slope * (x - middle)
+    free = len(x) - 2
+    sigma = math.sqrt(float(weight @ residual**2) / free)
+    wider = float(student.ppf(0.841345, free))
+    error = wider * sigma / slope * math.sqrt(1 / total + (at - middle) ** 2 / spread)
+    steep = slope / (sigma / math.sqrt(spread)) if sigma > 0 else math.inf
+    return Crossing(at, error, steep)
 
 
 def find_freezing(rows: Sequence[SegmentRows], plan: PlannedPoints) -> FreezingFinding:
-    """Return the bracket and its evidence."""
-    seen = [found for one in sorted(rows, key=lambda r: (r.at, r.chain)) if (found := growth_of(one)) is not None]
-    melts = [math.log(one.gamma) for one in seen if one.phase < 0]
-    grows = [math.log(one.gamma) for one in seen if one.phase > 0]
-    low, high = (max(melts), min(grows)) if melts and grows else (None, None)
+    """Return where rates cross zero, and the evidence."""
+    seen = [grown for one in sorted(rows, key=lambda r: (r.at, r.chain)) if (grown := growth_of(one)) is not None]
+    rated = [(math.log(one.gamma), one.rate, one.time) for one in seen if one.rate is not None]
+    found = None
+    if len({one.phase for one in seen}) == 2 and rated:
+        x, rate, time = np.array(rated).T
+        found = crossing_of(x, rate, time)
     return FreezingFinding(
-        trajectories=tuple(seen), low=low, high=high, evidence=_evidence(rows, seen, low, high, plan)
+        trajectories=tuple(seen),
+        log_gamma=None if found is None else found.at,
+        error=None if found is None else found.error,
+        evidence=_evidence(rows, seen, found, plan),
     )
 
 
 def _evidence(
-    rows: Sequence[SegmentRows],
-    seen: Sequence[PhaseGrowth],
-    low: float | None,
-    high: float | None,
-    plan: PlannedPoints,
+    rows: Sequence[SegmentRows], seen: Sequence[PhaseGrowth], found: Crossing | None, plan: PlannedPoints
 ) -> tuple[Evidence, ...]:
     def item(name: str, value: float, needed: float, text: str, *, at_most: bool = False) -> Evidence:
         holds = value <= needed if at_most else value >= needed
         return Evidence(name=name, holds=holds, value=value, needed=needed, at_most=at_most, text=text)
 
-    melted, grown = sum(one.phase < 0 for one in seen), sum(one.phase > 0 for one in seen)
+    rated = [one for one in seen if one.rate is not None]
+    melted, grown = sum(one.phase < 0 for one in rated), sum(one.phase > 0 for one in rated)
     items = [
         item("points visited", plan.visited, plan.points, "some first points have no complete visit yet"),
-        item("crystals that melted", melted, 1, "a weaker coupling"),
-        item("crystals that grew", grown, 1, "a stronger coupling"),
+        item("rates of growth", len(rated), FEWEST_RATES, "more trajectories that have both phases"),
+        item("crystals that melted", melted, FEWEST_OF_A_KIND, "trajectories at a weaker coupling"),
+        item("crystals that grew", grown, FEWEST_OF_A_KIND, "trajectories at a stronger coupling"),
     ]
-    if low is None or high is None:
-        return tuple(items)
-    drifts = max(map(drift_of, rows), default=0.0)
-    items += [
-        item("half of the bracket in ln Gamma", abs(high - low) / 2, NARROW, "more trajectories in it", at_most=True),
-        item("in order", high - low, -NARROW, "a crystal melted at a stronger coupling than one grew at: longer ones"),
-        item("energy drift [kT]", drifts, MOST_DRIFT, "a smaller `plasma.dt`", at_most=True),
-    ]
-    both = np.array([math.log(one.gamma_ended) for one in seen if one.coexists])
-    if both.size:
-        off = abs(float(both.mean()) - (low + high) / 2)
-        text = f"the phases of {both.size} trajectories coexist at Gamma = {math.exp(float(both.mean())):.4g}"
-        items.append(item("coexistence off the bracket's middle", off, 2 * NARROW, text, at_most=True))
-    return tuple(items)
+    if found is None:
+        return (*items, item("line that rises", 0.0, STEEP, "rates do not rise with the coupling yet"))
+    gammas = [math.log(one.gamma) for one in rated]
+    beyond = max(min(gammas) - found.at, found.at - max(gammas))
+    return (
+        *items,
+        item("line that rises", found.steep, STEEP, "errors by which its slope is above zero: more trajectories"),
+        item("beyond the trajectories", beyond, 0.0, "the crossing is where nothing was measured", at_most=True),
+        item("error of ln Gamma_m", found.error, NARROW, "more trajectories near it", at_most=True),
+        item("energy drift [kT]", max(map(drift_of, rows)), MOST_DRIFT, "a smaller `plasma.dt`", at_most=True),
+    )

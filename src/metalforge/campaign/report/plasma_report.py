@@ -47,7 +47,7 @@ def plasma_comparison(spec: CampaignSpec, result: CampaignResult) -> str:
     melting = melting_gamma(spec.plasma.kappa)
     if result.freezing:
         found = result.freezing[0].log_gamma
-        off = "" if found is None else f"; the bracket's middle is {exp(found) / melting - 1:+.1%} from it"
+        off = "" if found is None else f"; what was found is {exp(found) / melting - 1:+.1%} from it"
         return f"published Gamma_m at kappa {spec.plasma.kappa:g}: {melting:.4g} (Hamaguchi, Farouki, Dubin 1997){off}"
     parts = []
     kappa, points = spec.plasma.kappa, result.transport[0].points
@@ -103,8 +103,9 @@ def plasma_section(state: CampaignState, result: CampaignResult, figures: Mappin
                     f"{one.gamma:.4g}",
                     f"{one.began:.3f}",
                     f"{one.ended:.3f}",
-                    {1: "grew", 0: "not sure", -1: "melted"}[one.phase],
-                    f"{one.gamma_ended:.4g}" if one.coexists else "-",
+                    {1: "grew", -1: "melted"}[one.phase],
+                    "over at once" if one.rate is None else f"{1e4 * one.rate:+.2f}",
+                    f"{one.time:.0f}",
                     one.segments,
                 )
                 for one in found.trajectories
@@ -123,7 +124,8 @@ _GROWTH = (
     ">order at first",
     ">at last",
     "crystal",
-    ">coexist at",
+    ">rate [1e-4 omega_p]",
+    ">over 1/omega_p",
     ">segments",
 )
 
@@ -179,7 +181,7 @@ def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionF
     if any(found.points for found in result.transport):
         made.append(_transport(shown))
     if any(found.trajectories for found in result.freezing):
-        made.append(_freezing(state, result, shown))
+        made.append(_freezing(result, shown))
     chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.dims, c.beta, c.id))
     if chains:
         chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
@@ -210,21 +212,19 @@ def _transport(shown: TransitionFigure) -> Drawn:
     return drawn("transport", figure)
 
 
-def _freezing(state: CampaignState, result: CampaignResult, shown: TransitionFigure) -> Drawn:
+def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
-    for found in result.freezing:
-        for one in found.trajectories:
-            colour = {1: COLOURS[0], 0: GREY, -1: COLOURS[1]}[one.phase]
-            look = {"arrowstyle": "->", "color": colour, "lw": 1.3}
-            axis.annotate("", (one.gamma_ended, one.ended), (one.gamma, one.began), arrowprops=look)
-            axis.plot([one.gamma], [one.began], "o", ms=4, color=colour)
-        if found.low is not None and found.high is not None:
-            low, high = sorted((exp(found.low), exp(found.high)))
-            axis.axvspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="bracket")
+    for found, colour in zip(result.freezing, COLOURS, strict=False):
+        rated = [(one.gamma, 1e4 * one.rate) for one in found.trajectories if one.rate is not None]
+        if rated:
+            axis.plot(*zip(*rated, strict=True), "o", ms=4, color=colour, label="trajectories")
+        if found.log_gamma is not None and found.error is not None:
+            low, high = (exp(found.log_gamma + side * found.error) for side in (-1, 1))
+            axis.axvspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="where rates cross zero")
+    axis.axhline(0.0, color=GREY, lw=0.8)
     for known in shown.published:
         axis.axvline(exp(known.at), color=INK, lw=1.1, ls=":", label="published")
-    theory = state.spec.theory
-    axis.set(xlabel=r"$\Gamma$, as measured", ylabel="order", ylim=(0, None), xlim=(exp(theory.low), exp(theory.high)))
+    axis.set(xlabel=r"$\Gamma$, as measured", ylabel=r"rate of the order [$10^{-4}\,\omega_p$]")
     axis.legend()
     return drawn("freezing", figure)
 

@@ -69,9 +69,9 @@ class PlasmaPoint(PointChain):
         """Leave the bath where that was decided, or where the energy is steady."""
         if self._is_decided("segments"):
             return
-        warmup = self.run.warmup
-        early = self._spec.ends_warm_up_early and warmup.done >= self._spec.warmup.shortest
-        if not early or self.rows <= self._known.rows:
+        whole = self._wanted.start == "two-phase"  # whose stages belong together
+        early = self._spec.ends_warm_up_early and self.run.warmup.done >= self._spec.warmup.shortest
+        if whole or not early or self.rows <= self._known.rows:
             return
         off = self.run.log.columns["restless"][-1]
         if off <= AGREEMENT:

@@ -215,7 +215,10 @@ class VisitPlan:
         found = ahead.next(dims, steerer, [visit.beta for visit in pending])
         if found is not None:
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
-            return Wish(found.beta, reason, found.by or steerer.name, score=found.score, asked=found)
+            # What grew or melted is over, and says no more: a crossing wants trajectories of their own.
+            theory = self.spec.theory
+            start = theory.start_of(len(here)) if theory.target == "crossing" else ""
+            return Wish(found.beta, reason, found.by or steerer.name, score=found.score, start=start, asked=found)
         idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None

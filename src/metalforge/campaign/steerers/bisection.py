@@ -1,54 +1,74 @@
-"""A crossing between two ends, halved: below it observations are negative, above it they are positive."""
+"""A crossing between two ends: below it observations are negative, above it positive, near it they go with distance."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from metalforge.campaign.physics.freezing import crossing_of
 from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
 
-UNSURE = 0.02
-"""Part of the range below which a bracket is not halved any further: what lies in it is measured for longer."""
+NEAR = 0.3
+"""Part of the range within which a bracket is not halved any further: a line through what lies near says more."""
+AROUND = (-1.0, 1.0, -0.5, 0.5)
+"""Where around the crossing observations are made, in turn, in units of REACH: both sides alike, so that an error of
+the slope is none of the crossing."""
+REACH = 0.15
+"""Of the range."""
 
 
 class Bisection(HistorySteerer):
-    """Halves the bracket between the highest place with a negative value and the lowest with a positive one.
+    """Halves the bracket of a crossing, then spreads observations around the zero of the line through them.
 
-    Places where neither is sure (a value of 0) are in between, and the widest gap among them is halved. Pending places
-    count as unsure. Both ends of the range come first.
+    The bracket is between the highest place with a negative value and the lowest with a positive one. Both ends of the
+    range come first. Near the crossing signs are noise, and every observation counts for the line by
+    its error; no place is visited twice. Pending places count as seen, with no value.
     """
 
     name = "bisection"
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Return n places, as if the pending ones and those before were unsure."""
+        """Return n places, as if the pending ones and those before were under way."""
         history, taken = self.history, self.history.asked(n, pending)
         chosen: list[Suggestion] = []
         while len(chosen) < n:
             low, high = self._bracket()
-            inside = [b for b in (*history.measured, *taken) if low < b < high and not self._is_end(b, low, high)]
             ends = [b for b in (history.beta_min, history.beta_max) if not self._there(b, taken)]
             if ends:
                 found = Suggestion(beta=ends[0], reason="an end of the range: which phase grows there")
-            elif (high - low) > UNSURE * history.width:
+            elif high - low > NEAR * history.width:
+                inside = [b for b in (*history.measured, *taken) if low < b < high]
                 beta = find_largest_gaps(inside, low, high, 1)[0]
                 reason = f"halves what is between {low:.4f} (melts) and {high:.4f} (grows)"
                 found = Suggestion(beta=beta, reason=reason, score=high - low)
             else:
-                beta = min((low, high, *inside), key=lambda b: (self._spent(b) + taken.count(b), b))
-                found = Suggestion(beta=beta, reason="the bracket is narrow: more of what is in it", score=high - low)
+                found = self._around(len(history) + len(taken))
             chosen.append(found)
             taken.append(found.beta)
         return chosen
 
-    def _bracket(self) -> tuple[float, float]:
+    def _around(self, number: int) -> Suggestion:
+        """Return a place near the zero of the line, or near the middle of the bracket where there is no line yet."""
         seen, history = self.history.observations, self.history
-        low = max((one.beta for one in seen if one.value < 0), default=history.beta_min)
-        high = min((one.beta for one in seen if one.value > 0 and one.beta > low), default=history.beta_max)
-        return low, high
+        low, high = self._bracket()
+        line = crossing_of(
+            [one.beta for one in seen], [one.value for one in seen], np.array([one.error**-2 for one in seen])
+        )
+        reach = REACH * history.width
+        middle = (low + high) / 2 if line is None else line.at
+        middle = min(max(middle, history.beta_min + reach), history.beta_max - reach)
+        # A different part of the reach each time round: no two are at one place.
+        part = AROUND[number % len(AROUND)] * (1 - 0.25 * (number // len(AROUND) % 3) / 3)
+        beta = min(max(middle + part * reach, history.beta_min), history.beta_max)
+        side = "above" if part > 0 else "below"
+        return Suggestion(beta=beta, reason=f"{side} {middle:.4f}, where rates cross zero", score=high - low)
 
-    def _is_end(self, beta: float, low: float, high: float) -> bool:
-        return self.history.same(beta, low) or self.history.same(beta, high)
+    def _bracket(self) -> tuple[float, float]:
+        """Return the ends: where signs are in disorder, all that is in disorder lies between them."""
+        seen, history = self.history.observations, self.history
+        melts = [one.beta for one in seen if one.value < 0]
+        grows = [one.beta for one in seen if one.value > 0]
+        low, high = max(melts, default=history.beta_min), min(grows, default=history.beta_max)
+        return min(low, high), max(low, high)
 
     def _there(self, beta: float, taken: Sequence[float]) -> bool:
         return any(self.history.same(beta, other) for other in (*self.history.measured, *taken))
-
-    def _spent(self, beta: float) -> float:
-        return sum(one.cost for one in self.history.observations if self.history.same(one.beta, beta))

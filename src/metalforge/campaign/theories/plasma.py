@@ -138,6 +138,13 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
         """Return the start of every trajectory: a fluid, or half a crystal where it is to grow or to melt."""
         return "random" if self.look_for == "map" else "two-phase"
 
+    def check_warmup(self, longest: int) -> None:
+        """Raise where a warm-up of so many segments cannot make the start."""
+        from metalforge.plasma.two_phase import require_stages
+
+        if self.start_of(0) == "two-phase":
+            require_stages(longest)
+
     def bytes_of(self, dims: Dims) -> int:
         """Return what the particles of a box, their lists and the frames of a segment take."""
         from metalforge.plasma.trajectory import bytes_of
