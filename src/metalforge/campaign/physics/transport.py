@@ -114,7 +114,7 @@ class TransportFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def transport_of(rows: Sequence[SegmentRows]) -> PointTransport | None:
-    """Return what trajectories at one coupling say together; None while there are too few segments."""
+    """Return what trajectories at one coupling say together; None while segments are too few, or have no numbers."""
     from metalforge.plasma.observables import energy_tail
     from metalforge.plasma.trajectory import segments_from
     from metalforge.plasma.transport import transport
@@ -125,7 +125,7 @@ def transport_of(rows: Sequence[SegmentRows]) -> PointTransport | None:
     spec = rows[0].spec
     found = transport(spec, [segments_from(one.columns, one.segment) for one in rows])
     gamma, whole, eta = found.gamma_measured, found.diffusion_infinite, found.viscosity
-    if whole.mean <= 0 or not (gamma.error and whole.error and eta.error):
+    if not (whole.mean > 0 and eta.mean > 0) or not (gamma.error and whole.error and eta.error):
         return None
     phi = float(np.concatenate([one.columns["phi"] for one in rows]).mean()) / spec.particles
     return PointTransport(

@@ -102,7 +102,7 @@ def page_of(
 
 
 def _curves_csv(state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]) -> str:
-    return curves_csv(curves) if state.spec.lattice is not None else plasma_report.transport_csv(result)
+    return curves_csv(curves) if state.spec.lattice is not None else plasma_report.plasma_csv(result)
 
 
 def _downloads(curves: str) -> str:

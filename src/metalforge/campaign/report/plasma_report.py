@@ -251,10 +251,20 @@ def _histories(chains: Sequence[ChainLog], result: CampaignResult) -> Drawn:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def transport_csv(result: CampaignResult) -> str:
-    """Return points and curves with their errors; a point's place is what was measured, a curve's the coordinate."""
+def plasma_csv(result: CampaignResult) -> str:
+    """Return what was found as a table: points and curves of transport, or the rate of every trajectory.
+
+    Gamma is what was measured; along a curve it is the coordinate.
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
+    if result.freezing:
+        writer.writerow(["particles", "trajectory", "gamma", "rate", "time", "order_first", "order_last"])
+        for volume, frozen in zip(result.volumes, result.freezing, strict=True):
+            for one in frozen.trajectories:
+                rate = "" if one.rate is None else one.rate
+                writer.writerow([volume.dims[0], one.chain, one.gamma, rate, one.time, one.began, one.ended])
+        return text.getvalue()
     columns = ("D", "D_error", "eta", "eta_error")
     writer.writerow(["particles", "what", "gamma", *columns])
     for volume, found in zip(result.volumes, result.transport, strict=True):

@@ -1,0 +1,120 @@
+"""What a campaign of a plasma says to people: lines, page, figures and files, of a map and of a freezing."""
+
+import csv
+import io
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.campaign.physics.evidence import PlannedPoints
+from metalforge.campaign.physics.freezing import find_freezing
+from metalforge.campaign.physics.transport import find_transport
+from metalforge.campaign.report.page import write_report
+from metalforge.campaign.report.plasma_report import (
+    curve_rows,
+    draw_plasma,
+    plasma_comparison,
+    plasma_csv,
+    plasma_headline,
+    plasma_lines,
+    plasma_section,
+)
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget, Plasma, Steering, WarmUpPolicy
+from metalforge.core.errors import SpecError
+from reference.drawn_segments import drawn
+from reference.melting_walks import MELTS, rows_of, walk
+from reference.small_campaigns import PARTICLES
+
+FREEZES = msgspec.structs.replace(
+    PARTICLES,
+    name="freezes",
+    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=2000.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
+    budget=Budget(trajectories=60),
+    warmup=WarmUpPolicy(longest=4, shortest=4),
+    steering=Steering(visit=10, initial=2),
+)
+LOW, HIGH = math.log(80), math.log(1000)
+
+
+@pytest.fixture(scope="module", params=["map", "freezing"])
+def campaign(request, tmp_path_factory):
+    """A campaign that was run, its result, and its directory."""
+    spec = PARTICLES if request.param == "map" else FREEZES
+    directory = tmp_path_factory.mktemp(request.param) / "campaign"
+    with Campaign.open(spec, directory) as running:
+        state = running.run()
+    return state, result_of(state), directory
+
+
+def test_a_small_campaign_says_that_nothing_is_established(campaign):
+    state, result, directory = campaign
+    lines = list(plasma_lines(result))
+    assert "not established" in lines[0]
+    assert any(line.strip().startswith("lacks") for line in lines)
+    assert "not " in plasma_headline(state, result)
+    page = write_report(state, directory)
+    text = page.read_text()
+    assert ("Freezing" if result.freezing else "Transport along the coupling") in text
+    assert all(chain.id in text for chain in result.chains)
+
+
+def test_trajectories_of_a_freezing_are_each_new(campaign):
+    state, result, _ = campaign
+    if not result.freezing:
+        assert any(len(chain.visits) > 1 for chain in state.chains.values())
+        return
+    assert all(len(chain.visits) == 1 for chain in state.chains.values())
+    assert {chain.start for chain in state.chains.values()} == {"two-phase"}
+    assert {chain.warmup for chain in state.chains.values()} == {4}
+    assert [one.beta for one in list(state.chains.values())[:2]] == [state.spec.theory.low, state.spec.theory.high]
+
+
+def test_a_found_number_is_drawn_compared_and_quoted(campaign):
+    state, result, _ = campaign
+    rng, plan = np.random.default_rng(1), PlannedPoints(2, 2)
+    if result.freezing:
+        places = np.linspace(MELTS - 0.06, MELTS + 0.06, 40)
+        found = find_freezing([rows_of(f"c{i}", at, walk(rng, at)) for i, at in enumerate(places)], plan)
+        changed = {"freezing": (found,)}
+        words = ["grew", "melted", "rate"]
+    else:
+        rows = [drawn(f"c{i}", at, 24, rng) for i, at in enumerate(np.linspace(LOW, HIGH, 6))]
+        found = find_transport(rows, plan, LOW, HIGH, None)
+        changed = {"transport": (found,)}
+        words = ["eta*", "trajectories"]
+    assert found.established
+    volumes = tuple(
+        msgspec.structs.replace(volume, established=True, evidence=found.evidence) for volume in result.volumes
+    )
+    result = msgspec.structs.replace(result, volumes=volumes, **changed)
+    assert "established" in next(plasma_lines(result))
+    assert "not established" not in next(plasma_lines(result))
+    assert 'class="value"' in plasma_headline(state, result)
+    assert "published" in plasma_comparison(state.spec, result)
+    section = plasma_section(state, result, {})
+    assert all(word in section for word in words)
+    assert {one.name for one in draw_plasma(state, result)} >= {*changed, "trajectories"}
+
+
+def test_what_was_found_comes_as_a_file(campaign):
+    _, result, _ = campaign
+    written = list(csv.DictReader(io.StringIO(plasma_csv(result))))
+    if result.freezing:
+        assert [row["trajectory"] for row in written] == [one.chain for one in result.freezing[0].trajectories]
+        assert all(float(row["gamma"]) > 0 for row in written)
+        return
+    (found,) = result.transport
+    kinds = [row["what"] for row in written]
+    assert (kinds.count("point"), kinds.count("curve")) == (len(found.points), len(curve_rows(found.curve)))
+    curve = next(row for row in written if row["what"] == "curve")
+    assert float(curve["D"]) == pytest.approx(math.exp(found.curve.log_diffusion[0]))
+    assert curve_rows(None) == []
+
+
+def test_a_warm_up_without_its_stages_is_refused_at_once():
+    with pytest.raises(SpecError, match="4 stages"):
+        msgspec.structs.replace(FREEZES, warmup=WarmUpPolicy(longest=6, shortest=6))
