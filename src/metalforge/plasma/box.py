@@ -1,6 +1,7 @@
 """Particles in their box: where they begin, and how they move through an engine."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -84,6 +85,36 @@ def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
 def open_batch(spec: PlasmaSpec, engine: Engine, replicas: int) -> ParticleBatch:
     """Return an engine's room for so many boxes like that of a spec."""
     return _with_particles(engine).particle_batch(replicas, *_room(spec, engine))
+
+
+def advance_together(
+    batch: ParticleBatch,
+    particles: Sequence[Particles],
+    motions: Sequence[Motion],
+    steps: int,
+    *,
+    samples: int = 0,
+    frames: int = 0,
+) -> list[ParticleSamples | LostParticleError]:
+    """Move boxes in one launch; return what was seen in each, or why one stays where it was.
+
+    Those that moved get arrays of their own: who looks at the old ones is not disturbed.
+    """
+    positions, boxes, velocities = (
+        np.stack([getattr(one, name) for one in particles]) for name in ("positions", "boxes", "velocities")
+    )
+    first = [one.step for one in particles]
+    seen = batch.advance(positions, boxes, velocities, motions, first, steps, samples=samples, frames=frames)
+    found: list[ParticleSamples | LostParticleError] = []
+    for r, (one, motion, its) in enumerate(zip(particles, motions, seen, strict=True)):
+        try:
+            one.note(motion, steps, its)
+        except LostParticleError as error:
+            found.append(error)
+            continue
+        one.positions, one.boxes, one.velocities = positions[r], boxes[r], velocities[r]
+        found.append(its)
+    return found
 
 
 def _room(spec: PlasmaSpec, engine: Engine) -> tuple[int, float, float, float, float, Precision]:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import remove_half_written
 from metalforge.native.engine import Engine, ParticleBatch
 
-from .box import LostParticleError, open_batch
+from .box import LostParticleError, advance_together, open_batch
 from .ending import enough as ended
 from .run import PlasmaBlock, PlasmaJob, PlasmaRun
 from .spec import PlasmaSpec
@@ -91,16 +90,11 @@ class PlasmaReplicas:
         if len(going) not in self._batches:
             self._batches = {len(going): open_batch(going[0].spec, self.engine, len(going))}
         asked = [run.asks() for run in going]
-        positions, boxes, velocities = (
-            np.stack([getattr(run.particles, name) for run in going]) for name in ("positions", "boxes", "velocities")
-        )
         began = time.perf_counter()
-        seen = self._batches[len(going)].advance(
-            positions,
-            boxes,
-            velocities,
+        seen = advance_together(
+            self._batches[len(going)],
+            [run.particles for run in going],
             [one.motion for one in asked],
-            [run.particles.step for run in going],
             asked[0].steps,
             samples=asked[0].samples,
             frames=max(one.frames for one in asked),
@@ -108,15 +102,11 @@ class PlasmaReplicas:
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
         blocks: dict[int, PlasmaBlock] = {}
         lost: LostParticleError | None = None
-        for r, (run, one, its) in enumerate(zip(going, asked, seen, strict=True)):
-            try:
-                run.particles.note(one.motion, one.steps, its)
-            except LostParticleError as error:
-                lost = error
-                continue
-            run.particles.positions[:], run.particles.velocities[:] = positions[r], velocities[r]
-            run.particles.boxes[:] = boxes[r]
-            blocks[id(run)] = run.note(its, seconds)
+        for run, its in zip(going, seen, strict=True):
+            if isinstance(its, LostParticleError):
+                lost = its
+            else:
+                blocks[id(run)] = run.note(its, seconds)
         if lost is not None:
             raise lost
         return [blocks.get(id(run)) for run in self.runs]

@@ -15,15 +15,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming, remove_half_written
 from metalforge.core.phases import Phase
-from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
+from metalforge.core.sealed_files import read_sealed
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, Motion, ParticleBox, ParticleSamples
 
-from .box import Particles, begin, open_box
+from .box import begin, open_box
+from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
 from .references import Reference, references
@@ -32,7 +32,7 @@ from .transport import Transport, TransportSegment, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
 
 Floats = NDArray[np.float64]
-FORMAT, VERSIONS = "metalforge-plasma", {"1": ("format", "format_version", "package_version", "engine", "precision")}
+FORMAT = "metalforge-plasma"
 LOOK_BLOCKS, LOOK_BINS, LOOK_WAVES = 5, 200, 6.5
 """Blocks between looks at the structure, bins of g(r), and the largest k of S(k)."""
 BRAGG = 10.0
@@ -133,7 +133,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     looks: int
 
 
-_SPECS, _STATES = msgspec.json.Decoder(PlasmaSpec), msgspec.json.Decoder(_State)
+_STATES = msgspec.json.Decoder(_State)
 
 
 class PlasmaRun:
@@ -323,28 +323,18 @@ class PlasmaRun:
             measured=self.measured,
             looks=self._looks,
         )
-        particles = self.particles
-        arrays: dict[str, Any] = {
-            "positions": particles.positions,
-            "boxes": particles.boxes.astype(np.float64),
-            "velocities": particles.velocities,
-            "pair_counts": self._g,
-            "mode_powers": self._powers,
-        }
+        looks = {"pair_counts": self._g, "mode_powers": self._powers}
         kept = {f"series/{name}": column for name, column in self.series.items() if column.size}
         correlations = {f"correlations/{name}": values for name, values in self.correlations.state().items()}
-        attributes = {
-            "format": FORMAT,
-            "format_version": "1",
-            "package_version": __version__,
-            "engine": self.engine.name,
-            "precision": self.spec.precision,
-        }
-        texts = {
-            "spec_json": msgspec.json.encode(self.spec).decode(),
-            "state_json": msgspec.json.encode(state).decode(),
-        }
-        write_sealed(path or self.job.checkpoint, Sealed(attributes, arrays | kept | correlations, texts))
+        write_checkpoint(
+            path or self.job.checkpoint,
+            FORMAT,
+            self.spec,
+            self.engine,
+            self.particles,
+            looks | kept | correlations,
+            {"state_json": state},
+        )
 
     @classmethod
     def resume(
@@ -361,10 +351,10 @@ class PlasmaRun:
         `engine` may be what opens one, given the name of the engine that the run was on.
         """
         path = path / "checkpoint.h5" if path.is_dir() else path
-        names = ("positions", "boxes", "velocities", "pair_counts", "mode_powers", "spec_json", "state_json")
+        names = (*PLACES, "pair_counts", "mode_powers", "spec_json", "state_json")
         sealed = read_sealed(path, FORMAT, VERSIONS, names, groups=("series", "correlations"))
         with naming(path, "read"):
-            spec, state = _SPECS.decode(sealed.texts["spec_json"]), _STATES.decode(sealed.texts["state_json"])
+            spec, state = spec_of(sealed), _STATES.decode(sealed.texts["state_json"])
             job = state.job if time is None else msgspec.structs.replace(state.job, time=time)
             if job.out is not None:  # where it was read, which need not be where it was begun
                 job = msgspec.structs.replace(job, out=str(path.parent))
@@ -375,22 +365,11 @@ class PlasmaRun:
                     f"was computed on `{began_on}`, here is `{run.engine.name}`: a trajectory goes "
                     "on bit for bit on its own alone\nhint: --allow-different-isa continues it with another rounding"
                 )
+            run.particles = particles_of(sealed, spec, state.step)
             run._restore(sealed.arrays, state)
         return run
 
     def _restore(self, arrays: dict[str, NDArray[Any]], state: _State) -> None:
-        particles = self.particles
-        shape = particles.positions.shape
-        for name in ("positions", "boxes", "velocities"):
-            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise SpecError(f"{name}: wanted {shape} finite numbers, got {arrays[name].shape}")
-        self.particles = Particles(
-            arrays["positions"].astype(np.float64),
-            arrays["boxes"].astype(np.int32),
-            arrays["velocities"].astype(np.float64),
-            particles.length,
-            state.step,
-        )
         self.warmup, self.measured, self._looks = state.warmup, state.measured, state.looks
         self._g, self._powers = arrays["pair_counts"].copy(), arrays["mode_powers"].copy()
         columns = {name: arrays[f"series/{name}"] for name in SERIES if f"series/{name}" in arrays}

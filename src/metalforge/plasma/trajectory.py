@@ -20,21 +20,21 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations, product
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
-from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
+from metalforge.core.sealed_files import read_sealed
 from metalforge.native.engine import Engine, ParticleSamples
 
 from .box import LostParticleError, Particles, begin, open_box, places
+from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import FRAME_TIME, MASS, PlasmaSpec
@@ -43,10 +43,7 @@ from .two_phase import advance_holding, lower_half, require_stages, stage_of
 from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
-FORMAT, VERSIONS = (
-    "metalforge-plasma-trajectory",
-    {"1": ("format", "format_version", "package_version", "engine", "precision")},
-)
+FORMAT = "metalforge-plasma-trajectory"
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
 SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
@@ -104,7 +101,7 @@ class _TrajectoryNotes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     job: msgspec.Raw
 
 
-_SPECS, _NOTES = msgspec.json.Decoder(PlasmaSpec), msgspec.json.Decoder(_TrajectoryNotes)
+_NOTES = msgspec.json.Decoder(_TrajectoryNotes)
 
 
 class TrajectoryRun:
@@ -259,49 +256,21 @@ class TrajectoryRun:
             phases=tuple(counted(log.phases[first - log.first :])),
             job=self.job,
         )
-        arrays: dict[str, Any] = {
-            "positions": particles.positions,
-            "boxes": particles.boxes.astype(np.float64),
-            "velocities": particles.velocities,
-        }
         rows = {f"series/{name}": np.array(c[first - log.first :], np.float64) for name, c in log.columns.items()}
-        attributes = {
-            "format": FORMAT,
-            "format_version": "1",
-            "package_version": __version__,
-            "engine": self.engine.name,
-            "precision": self.spec.precision,
-        }
-        texts = {
-            "spec_json": msgspec.json.encode(self.spec).decode(),
-            "notes_json": msgspec.json.encode(notes).decode(),
-        }
-        write_sealed(path, Sealed(attributes, arrays | rows, texts))
+        write_checkpoint(path, FORMAT, self.spec, self.engine, particles, rows, {"notes_json": notes})
 
     @classmethod
     def load(cls, path: Path, *, engine: Engine, fill: float = math.nan) -> Self:
         """Return the run of a checkpoint, to be continued on the engine that it was made on."""
-        names = ("positions", "boxes", "velocities", "spec_json", "notes_json")
-        sealed = read_sealed(path, FORMAT, VERSIONS, names)
+        sealed = read_sealed(path, FORMAT, VERSIONS, (*PLACES, "spec_json", "notes_json"))
         with naming(path, "read"):
             if sealed.attributes["engine"] != engine.name:
                 raise SpecError(
                     f"was computed on `{sealed.attributes['engine']}`, here is `{engine.name}`: a trajectory goes on "
                     "bit for bit on its own alone"
                 )
-            spec, notes = _SPECS.decode(sealed.texts["spec_json"]), _NOTES.decode(sealed.texts["notes_json"])
-            shape = (spec.particles, 3)
-            for name in names[:3]:
-                if sealed.arrays[name].shape != shape or not np.isfinite(sealed.arrays[name]).all():
-                    raise SpecError(f"{name}: wanted {shape} finite numbers, got {sealed.arrays[name].shape}")
-            positions, boxes, velocities = (sealed.arrays[name] for name in names[:3])
-            particles = Particles(
-                positions.astype(np.float64),
-                boxes.astype(np.int32),
-                velocities.astype(np.float64),
-                spec.length,
-                notes.step,
-            )
+            spec, notes = spec_of(sealed), _NOTES.decode(sealed.texts["notes_json"])
+            particles = particles_of(sealed, spec, notes.step)
             run = cls(spec, notes.segment, notes.warmup, engine=engine, particles=particles, fill=fill)
             phases = [phase for phase, count in notes.phases for _ in range(count)]
             rows = {name.removeprefix("series/"): c for name, c in sealed.arrays.items() if name.startswith("series/")}

@@ -18,7 +18,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine, Motion, ParticleSamples
-from metalforge.plasma.box import begin, open_batch
+from metalforge.plasma.box import LostParticleError, advance_together, begin, open_batch
 from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
 from metalforge.plasma.spec import PlasmaSpec
@@ -61,7 +61,7 @@ def _alone(entry: PlasmaEntry) -> PlasmaRecord:
 
 
 class _Replicas:
-    """Particles of several runs that move by the same number of steps, in one batch."""
+    """Particles of several runs that move by the same number of steps, in one batch; none may be lost."""
 
     def __init__(self, specs: Sequence[PlasmaSpec], engine: Engine) -> None:
         self.particles = [begin(spec) for spec in specs]
@@ -70,15 +70,12 @@ class _Replicas:
     def advance(
         self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
     ) -> list[ParticleSamples]:
-        positions = np.stack([one.positions for one in self.particles])
-        boxes = np.stack([one.boxes for one in self.particles])
-        velocities = np.stack([one.velocities for one in self.particles])
-        first = [one.step for one in self.particles]
-        seen = self._batch.advance(positions, boxes, velocities, motions, first, steps, samples=samples, frames=frames)
-        for i, (one, motion, its) in enumerate(zip(self.particles, motions, seen, strict=True)):
-            one.note(motion, steps, its)
-            one.positions, one.boxes, one.velocities = positions[i], boxes[i], velocities[i]
-        return seen
+        found = []
+        for its in advance_together(self._batch, self.particles, motions, steps, samples=samples, frames=frames):
+            if isinstance(its, LostParticleError):
+                raise its
+            found.append(its)
+        return found
 
 
 class _Following:
