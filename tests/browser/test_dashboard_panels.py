@@ -115,6 +115,7 @@ def test_figures_are_saved_as_svg_and_their_numbers_as_csv(tab_on):
     assert tab.page.locator(".save >> text=CSV").count() == tab.page.locator(".save >> text=SVG").count() == buttons
     tab.page.click("#chi-plot summary")
     tab.page.wait_for_selector("#chi-plot tbody tr")
+    tab.page.wait_for_selector("#chi-plot tbody tr")
     assert tab.page.locator("#chi-plot tbody tr").count() == min(len(rows), 200)
     assert tab.wrong == []
 
