@@ -11,6 +11,7 @@ import pytest
 from metalforge.campaign.physics.evidence import PlannedPoints
 from metalforge.campaign.physics.freezing import find_freezing
 from metalforge.campaign.physics.transport import find_transport
+from metalforge.campaign.report.figure_data import transition_figure
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.plasma_report import (
     curve_rows,
@@ -97,7 +98,10 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
     assert "published" in plasma_comparison(state.spec, result)
     section = plasma_section(state, result, {})
     assert all(word in section for word in words)
-    assert {one.name for one in draw_plasma(state, result)} >= {*changed, "trajectories"}
+    assert {one.name for one in draw_plasma(state, result, transition_figure(state, result, {}))} >= {
+        *changed,
+        "trajectories",
+    }
 
 
 def test_what_was_found_comes_as_a_file(campaign):

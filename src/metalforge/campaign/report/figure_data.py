@@ -100,7 +100,7 @@ def transition_figure(
 
 
 def _of_particles(state: CampaignState, result: CampaignResult) -> TransitionFigure:
-    """Return D* (as the order) and eta* (as chi) along ln Gamma as measured, or the order that crystals ended with."""
+    """Return D* (as the order) and eta* (as chi) along ln Gamma as measured, or the rates by which crystals grow."""
     from metalforge.plasma.references import melting_gamma
 
     assert state.spec.plasma is not None
@@ -130,9 +130,10 @@ def _of_particles(state: CampaignState, result: CampaignResult) -> TransitionFig
     for volume, frozen in zip(result.volumes, result.freezing, strict=False):
         grown = tuple(
             TransitionPoint(
-                chain=one.chain, beta=log(one.gamma), order=_as_estimate(one.ended, 0.0, one.segments), chi=None
+                chain=one.chain, beta=log(one.gamma), order=_as_estimate(1e4 * one.rate, 0.0, one.segments), chi=None
             )
             for one in frozen.trajectories
+            if one.rate is not None
         )
         volumes.append(
             TransitionVolume(

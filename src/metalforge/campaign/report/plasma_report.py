@@ -214,8 +214,8 @@ def _transport(shown: TransitionFigure) -> Drawn:
 
 def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
-    for found, colour in zip(result.freezing, COLOURS, strict=False):
-        rated = [(one.gamma, 1e4 * one.rate) for one in found.trajectories if one.rate is not None]
+    for found, volume, colour in zip(result.freezing, shown.volumes, COLOURS, strict=False):
+        rated = [(exp(point.beta), point.order.mean) for point in volume.points if point.order is not None]
         if rated:
             axis.plot(*zip(*rated, strict=True), "o", ms=4, color=colour, label="trajectories")
         if found.log_gamma is not None and found.error is not None:
