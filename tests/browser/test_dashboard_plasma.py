@@ -7,22 +7,13 @@ import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, Plasma, Running, Steering, preset
+from metalforge.campaign.spec import Budget, Running, preset
 from reference.commanded_campaigns import running
 from reference.dashboard_pages import campaign, served
-from reference.small_campaigns import PARTICLES
+from reference.small_campaigns import FREEZES, PARTICLES
 
 pytestmark = pytest.mark.browser
 
-FREEZING = msgspec.structs.replace(
-    PARTICLES,
-    name="freezing",
-    budget=Budget(trajectories=60),
-    steering=Steering(visit=10, initial=2),
-    plasma=Plasma(
-        kappa=4.0, particles=(432,), gamma_min=2000.0, gamma_max=8000.0, look_for="freezing", segment=10.0
-    ),
-)  # fmt: skip
 LONG = msgspec.structs.replace(
     PARTICLES, name="long", budget=Budget(trajectories=1_000_000), running=Running(block=4, producers=2)
 )
@@ -33,7 +24,7 @@ HEADINGS = "[...document.querySelectorAll('section:not([hidden]) h2')].map(one =
 def plasmas(tmp_path_factory):
     """A map, another one, a freezing, and a lattice."""
     folder = tmp_path_factory.mktemp("plasmas")
-    for name, spec in {"map": preset("plasma-tiny"), "other": PARTICLES, "freezing": FREEZING}.items():
+    for name, spec in {"map": preset("plasma-tiny"), "other": PARTICLES, "freezing": FREEZES}.items():
         with Campaign.open(spec, folder / name) as one:
             one.run()
     with served(folder / "map", folder / "other", folder / "freezing", campaign(folder / "lattice")) as page:
@@ -93,7 +84,7 @@ def test_numbers_of_a_map_are_saved_under_its_own_names(tab_at):
 def test_a_freezing_has_one_figure_with_the_published_coupling(tab_at):
     tab = tab_at(2)
     tab.waits_for("Freezing", "#h-transition")
-    tab.page.wait_for_selector("#order-plot svg svg .point")
+    tab.page.wait_for_selector("#order-plot svg svg")
     assert tab.text("#order-plot h3").startswith("rate of the crystal")
     assert tab.page.locator("#chi-plot *").count() == 0
     assert "published, Gamma_m = 3837 at kappa 4" in tab.page.locator("#order-plot").text_content()

@@ -28,6 +28,16 @@ PARTICLES = CampaignSpec(
 )
 """The same of a plasma: eight visits or so. Segments are far too short for physics, and long enough for bits."""
 
+FREEZES = msgspec.structs.replace(
+    PARTICLES,
+    name="freezes",
+    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=2000.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
+    budget=Budget(trajectories=60),
+    warmup=WarmUpPolicy(longest=4, shortest=4),
+    steering=Steering(visit=10, initial=2),
+)
+"""Half a crystal in each box, and whether it grows."""
+
 PHYSICS = {"links": ROUNDS, "particles": PARTICLES}
 """What has to hold of any physics is tested with each of these."""
 

@@ -24,20 +24,12 @@ from metalforge.campaign.report.plasma_report import (
 )
 from metalforge.campaign.report.result import result_of
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, Plasma, Steering, WarmUpPolicy
+from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
 from reference.drawn_segments import drawn
 from reference.melting_walks import MELTS, rows_of, walk
-from reference.small_campaigns import PARTICLES
+from reference.small_campaigns import FREEZES, PARTICLES
 
-FREEZES = msgspec.structs.replace(
-    PARTICLES,
-    name="freezes",
-    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=2000.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
-    budget=Budget(trajectories=60),
-    warmup=WarmUpPolicy(longest=4, shortest=4),
-    steering=Steering(visit=10, initial=2),
-)
 LOW, HIGH = math.log(80), math.log(1000)
 
 
