@@ -1,4 +1,8 @@
-"""Generated ONNX graphs against the standard's reference implementation, in the same precision."""
+"""Generated ONNX graphs against the standard's reference implementation, in the same precision.
+
+The reference errs in `auto_pad` and `ceil_mode` and lacks forms of recurrent operators: models with those are held
+against onnxruntime, which runs them whole.
+"""
 
 import numpy as np
 from hypothesis import given, settings
@@ -8,17 +12,21 @@ from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, Precision, SoftwareOnly
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
-from reference.onnx_models import constant, int4, model, node, oracle
-from reference.onnx_recurrent import RECURRENT
-from reference.onnx_windows import WINDOWS
+from reference.onnx_models import constant, int4, model, node, oracle, session
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def agree(made, feeds, rtol=1e-5, atol=1e-5, wanted=None):
-    """The graph, once its outputs are those of the reference, or those that are given."""
+def whole(made, feeds):
+    """What onnxruntime gives of the whole model, by name of the output."""
+    names = [output.name for output in made.graph.output]
+    return dict(zip(names, session(made).run(names, feeds), strict=True))
+
+
+def agree(made, feeds, rtol=1e-5, atol=1e-5, reference=oracle):
+    """The graph, once its outputs are those of the reference."""
     graph = load_onnx(made)
-    wanted, found = oracle(made, feeds) if wanted is None else wanted, SoftwareModel(graph).forward(feeds)
+    wanted, found = reference(made, feeds), SoftwareModel(graph).forward(feeds)
     assert list(found) == list(wanted)
     for name, value in wanted.items():
         assert found[name].dtype == value.dtype
@@ -144,8 +152,7 @@ def test_random_convolutions_agree(data, seed, axes):
     ]
     made = model(nodes, {"x": shape}, ["y"], [constant("w", weights), constant("b", bias)])
     x = rng.normal(size=[draw(st.integers(1, 3)), *shape[1:]]).astype(np.float32)
-    pooled = WINDOWS[pool](np.maximum(WINDOWS["Conv"](x, weights, bias, **attributes), 0), **window)
-    graph = agree(made, {"x": x}, wanted={"y": pooled.reshape(len(x), -1)})
+    graph = agree(made, {"x": x}, reference=whole)
     (conv,) = (n.op for n in graph.nodes)
     assert isinstance(conv, SoftwareOnly)
     assert conv.operators == ("Conv", "Relu", pool, "Flatten")
@@ -192,17 +199,18 @@ def test_random_recurrent_networks_agree(data, seed, op, direction, dtype):
         outputs[0] = ""  # an optional output that the model does not want
     while not names[-1]:
         names.pop()
-    made = model(
-        [node(op, names, outputs, hidden_size=units, direction=direction, **attributes)],
-        shapes,
-        [name for name in outputs if name],
-        [constant(name, value) for name, value in constants.items()],
-        dtype=dtype,
-    )
-    values = [(constants | feeds).get(name) for name in names]
-    results = RECURRENT[op](*values, hidden_size=units, direction=direction, **attributes)
-    wanted = {name: value for name, value in zip(outputs, results, strict=True) if name}
-    graph = agree(made, feeds, wanted=wanted)
+    cell = node(op, names, outputs, hidden_size=units, direction=direction, **attributes)
+    kept = [name for name in outputs if name]
+
+    def made(real):
+        return model([cell], shapes, kept, [constant(n, v.astype(real)) for n, v in constants.items()], dtype=real)
+
+    def single(_, feeds):
+        """In float32, all that onnxruntime has of GRU and LSTM."""
+        found = whole(made(np.float32), {name: value.astype(np.float32) for name, value in feeds.items()})
+        return {name: value.astype(dtype) for name, value in found.items()}
+
+    graph = agree(made(dtype), feeds, reference=single)
     # What a chip can run step by step is an op of its own, whichever way it reads.
     assert [n.op.kind for n in graph.nodes] in ([op], ["recurrent_step"] if op == "RNN" else [op])
 
