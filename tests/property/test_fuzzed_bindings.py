@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from metalforge import native
+from reference.damaged_arrays import read_only, unaligned
 
 DTYPES = [np.float64, np.float32, np.uint32, np.int64, np.complex128, np.bool_, ">f8", "U3", object, np.float16]
 
@@ -15,15 +16,6 @@ def _bad_arrays():
     """Arrays that are wrong for a (n, 2m) float64 output: by dtype, rank, order, size, stride, alignment or flags."""
     shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
     plain = st.builds(lambda dtype, shape: np.zeros(shape, dtype), st.sampled_from(DTYPES), shapes)
-
-    def read_only(array):
-        array = array.copy()
-        array.flags.writeable = False
-        return array
-
-    def unaligned(array):
-        raw = np.zeros(array.nbytes + 9, np.uint8)
-        return raw[1 : 1 + array.nbytes].view(array.dtype).reshape(array.shape)
 
     good = np.zeros((6, 4))
     return st.one_of(

@@ -11,10 +11,9 @@ from metalforge import native
 from metalforge.core import MetalforgeError, PlacementError, SpecError
 from metalforge.lattice import ChainSpec, GaugeField, HmcSpec
 from metalforge.lattice.field import Momenta
+from reference import damaged_arrays
+from reference.damaged_arrays import REAL, bigger, levels, no_integers, precisions, read_only
 
-levels = st.sampled_from(native.available_levels())
-precisions = st.sampled_from(["f64", "f32"])
-REAL = {"f64": np.float64, "f32": np.float32}
 DIMS = (4, 4, 4, 4)
 
 # Every entry point with its arguments in order.
@@ -82,51 +81,12 @@ def spoiled(level, precision, place, value):
     call(level, precision, name, good(level, precision) | {argument: value})
 
 
-def unaligned(array):
-    raw = np.zeros(array.nbytes + 1, np.uint8)
-    return raw[1:].view(array.dtype).reshape(array.shape)
-
-
-def read_only(array):
-    array = array.copy()
-    array.flags.writeable = False
-    return array
-
-
-def bigger(array, axis):
-    shape = list(array.shape)
-    shape[axis] += 1
-    return np.zeros(shape, array.dtype)
-
-
-DAMAGE = {
-    "other real": lambda a: a.astype(np.float32 if a.dtype == np.float64 else np.float64),
-    "integers": lambda a: a.astype(np.int64),
-    "complex": lambda a: a.astype(np.complex128),
-    "half": lambda a: a.astype(np.float16),
-    "extended": lambda a: a.astype(np.longdouble),
-    "swapped bytes": lambda a: a.astype(a.dtype.newbyteorder()),
-    "bytes": lambda a: a.view(np.uint8),
-    "objects": lambda a: a.astype(object),
-    "text": lambda a: a.astype("U4"),
+DAMAGE = damaged_arrays.DAMAGE | {
     "one dimension": lambda a: a.ravel().copy(),
-    "one more dimension": lambda a: a[None].copy(),
-    "scalar": lambda a: a.dtype.type(1),
-    "no dimension": lambda a: np.zeros((), a.dtype),
-    "too few": lambda a: a[:0].copy(),
-    "one more at the end": lambda a: bigger(a, -1),
     "reversed": lambda a: a[::-1, ..., ::-1],
-    "strided": lambda a: np.repeat(a, 2, axis=0)[::2],
     "Fortran": np.asfortranarray,
     "transposed": lambda a: a.T,
-    "unaligned": unaligned,
     "None": lambda a: None,
-    "number": lambda a: 1.0,
-    "string": lambda a: "links",
-    "raw bytes": lambda a: a.tobytes(),
-    "memory": lambda a: memoryview(a.tobytes()),
-    "lists": lambda a: a[:1].tolist(),
-    "dictionary": lambda a: {},
 }
 
 
@@ -160,19 +120,12 @@ def test_what_is_written_to_must_be_writable_and_what_is_read_need_not_be(level,
                 call(level, precision, name, good(level, precision) | {argument: value})
 
 
-integers = st.one_of(
-    st.integers(min_value=-(2**70), max_value=-1),
-    st.integers(min_value=2**64, max_value=2**70),
-    st.sampled_from([1.0, "1", None, True, math.nan, np.float64(3), np.array([1, 2]), 1j, b"1", [], object()]),
-)
-
-
 @settings(max_examples=200)
 @given(
     level=levels,
     precision=precisions,
     place=arguments_of({"seed", "stream", "step", "selection", "threads"}),
-    value=integers,
+    value=no_integers,
 )
 def test_integers_are_checked(level, precision, place, value):
     with pytest.raises((TypeError, ValueError), match=f"`{place[1]}`.*integer"):

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from metalforge import native
 from metalforge.reservoir.activations import ACTIVATIONS
 from reference import esn
+from reference.damaged_arrays import unaligned
 
 UNITS, INPUTS, BLOCKS, STORED = 18, 6, 2, 4
 DTYPES = [np.float64, np.float32, np.int32, np.int64, np.complex128, np.bool_, ">f8", "U3", object, np.float16]
@@ -42,10 +43,6 @@ def make(kind, arrays, level=None, real=np.float64, leak=0.5, activation="tanh",
 def wrong(array):
     """Things that are not a C-contiguous array of this array's type and shape."""
 
-    def unaligned():
-        raw = np.zeros(array.nbytes + 9, np.uint8)
-        return raw[1 : 1 + array.nbytes].view(array.dtype).reshape(array.shape)
-
     doubled = np.repeat(array, 2, axis=-1)
     plain = st.builds(
         lambda dtype, shape: np.zeros(shape, dtype),
@@ -57,7 +54,7 @@ def wrong(array):
         doubled,
         array[..., :-1],
         array[None],
-        unaligned(),
+        unaligned(array),
         array.astype(array.dtype.newbyteorder()),
     ]
     others = [None, 1, "text", b"bytes", {}, object(), array.tolist()]

@@ -125,12 +125,7 @@ def ledger_problems(run, stages):
             yield f"{name} processed an item twice"
         if set(seen) & skipped[name]:
             yield f"{name} processed an item that it reported as failed"
-        last = {}
-        for identity in seen:
-            line = (identity.stage, identity.chain)
-            if identity.sequence <= last.get(line, -1):
-                yield f"{name} saw {identity} after number {last[line]}"
-            last[line] = identity.sequence
+        yield from order_problems(name, seen)
         arrived = sum(e.taken for e in run.edges() if e.edge.endswith(f" -> {name}"))
         if arrived != len(seen) + len(skipped[name]):
             yield f"{name} took {arrived} items, processed {len(seen)}, reported {len(skipped[name])} as failed"

@@ -1,8 +1,19 @@
-"""Gates for statistical tests: agreement within k sigma, and the precision without which agreement means nothing."""
+"""For statistical tests: a chain whose memory is known, and gates: agreement within k sigma, and enough precision."""
 
 import math
 
 import numpy as np
+from scipy.signal import lfilter
+
+
+def ar1(a, n, seed):
+    """A stationary Gaussian chain with variance 1, rho(t) = a^t and tau_int = (1 + a) / (2 (1 - a)).
+
+    `seed` may be a generator, too.
+    """
+    noise = np.random.default_rng(seed).standard_normal(n)
+    noise[1:] *= math.sqrt(1 - a * a)
+    return lfilter([1.0], [1.0, -a], noise)
 
 
 class Mean:

@@ -58,10 +58,7 @@ def ran(tmp_path_factory):
 
 
 def metalforge(*arguments):
-    ended = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
-        raise ended.exception
-    return json.loads(ended.stdout)
+    return json.loads(CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False).stdout)
 
 
 def test_a_head_acts_where_its_word_was_taken_and_the_effect_is_marked_modelled(acted):

@@ -26,12 +26,6 @@ ZERO = register(Action(name="plaquettes_by_rectangles", loops="rectangle", coeff
 """An action as a user adds one: rectangles with weight zero are Wilson's action by other kernels."""
 
 
-@pytest.fixture
-def isa(level, monkeypatch):
-    monkeypatch.setenv("METALFORGE_ISA", level)
-    return level
-
-
 def sample(dims, roughness=0.3):
     return gauge.random_links(np.random.default_rng(sum(dims)), dims, roughness)
 

@@ -18,12 +18,6 @@ class EndlessFlow(Exception):  # noqa: N818
     """Stands for a hang."""
 
 
-@pytest.fixture
-def isa(level, monkeypatch):
-    monkeypatch.setenv("METALFORGE_ISA", level)
-    return level
-
-
 @cache
 def rough_links():
     field = GaugeField.hot((4, 4, 4, 4), seed=7, threads=1)

@@ -30,12 +30,7 @@ UNITARITY = {"f64": 5e-15, "f32": 2e-6}
 SWEEP = {"f64": 1e-12, "f32": 2e-4}
 """Error of a link after a sweep; divisions by small staples amplify rounding."""
 
-
-@pytest.fixture(autouse=True)
-def isa(level, monkeypatch):
-    """Every test of this file runs once a build level."""
-    monkeypatch.setenv("METALFORGE_ISA", level)
-    return level
+pytestmark = pytest.mark.usefixtures("isa")  # all of it once a build level
 
 
 def frozen(array):

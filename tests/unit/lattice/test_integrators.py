@@ -24,12 +24,6 @@ REVERSED_LINKS, REVERSED_ENERGY = 1e-10, 1e-9
 every_scheme = pytest.mark.parametrize("name", list(SCHEMES))
 
 
-@pytest.fixture
-def isa(level, monkeypatch):
-    monkeypatch.setenv("METALFORGE_ISA", level)
-    return level
-
-
 def thermalised(dims, precision="f64"):
     field = GaugeField.hot(dims, seed=7, precision=precision, threads=1)
     for step in range(1, 21):

@@ -23,12 +23,7 @@ SUMS = {"f64": 1e-14, "f32": 1e-6}
 FORCE = {"f64": 1e-14, "f32": 2e-6}
 """Error of a force component over the largest one."""
 
-
-@pytest.fixture(autouse=True)
-def isa(level, monkeypatch):
-    """Every test of this file runs once a build level."""
-    monkeypatch.setenv("METALFORGE_ISA", level)
-    return level
+pytestmark = pytest.mark.usefixtures("isa")  # all of it once a build level
 
 
 def frozen(array):

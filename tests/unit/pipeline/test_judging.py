@@ -12,17 +12,15 @@ from metalforge.pipeline import (
     Chain,
     Collect,
     EfficiencyWindow,
-    Emit,
     ManualClock,
     PipelineBuilder,
-    Source,
     TurnBudget,
     calibrate,
 )
 from metalforge.pipeline.calibrate import judge
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
-from reference.pipeline_stages import Numbers
+from reference.pipeline_stages import Endless, Numbers
 
 
 class Chip:
@@ -101,14 +99,6 @@ def test_a_window_is_read_after_it_ended():
     with pytest.raises(MetalforgeError, match="has not ended"):
         _ = EfficiencyWindow(PipelineBuilder().stage("a", None, Numbers(1)).stage("b", None, print).edge("a", "b")
                              .build().start("inline")).result  # fmt: skip
-
-
-class Endless(Source):
-    def init(self):
-        return 0
-
-    def produce(self, state):
-        return state + 1, Emit(state)
 
 
 def orderings(costs_ms, noise=0.0):

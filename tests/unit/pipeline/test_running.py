@@ -42,7 +42,7 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.stages import as_stage
 from metalforge.pipeline.threads import ThreadsRun
-from reference.pipeline_stages import Numbers, RunningSum
+from reference.pipeline_stages import Endless, Numbers, RunningSum
 from reference.pipelines import order_problems
 
 RUNTIMES = ["inline", "threads"]
@@ -382,19 +382,8 @@ def test_an_output_for_a_stage_without_an_edge_is_an_error_that_names_it(runtime
 # -- drain, stop, pause -------------------------------------------------------------------------------------------
 
 
-def endless():
-    class Endless(Source):
-        def init(self):
-            return 0
-
-        def produce(self, state):
-            return state + 1, Emit(state)
-
-    return Endless()
-
-
 def test_drain_stops_the_sources_and_processes_everything():
-    pipeline, sink = chain(lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, source=Endless())
     with pipeline.start() as run:
         run.wait_until(lambda: len(sink.items) > 50, poll=True)
     assert run.status == "ended"
@@ -402,7 +391,7 @@ def test_drain_stops_the_sources_and_processes_everything():
 
 
 def test_stop_ends_at_once_and_an_exception_in_the_block_stops():
-    pipeline, sink = chain(lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, source=Endless())
     run = pipeline.start()
     run.wait_until(lambda: len(sink.items) > 5, poll=True)
     assert run.stop(5.0)
@@ -414,7 +403,7 @@ def test_stop_ends_at_once_and_an_exception_in_the_block_stops():
 
 def test_an_inline_run_that_is_stopped_closes_its_stages():
     stage = Closing()
-    pipeline, sink = chain(stage, source=endless())
+    pipeline, sink = chain(stage, source=Endless())
     run = pipeline.start("inline", seed=3)
     run.wait_until(lambda: len(sink.items) > 5)
     assert run.stop(5.0)
@@ -433,7 +422,7 @@ class Closing(Stage):
 
 
 def test_ctrl_c_drains():
-    pipeline, sink = chain(lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, source=Endless())
 
     def interrupted(run):
         run.wait_until(lambda: len(sink.items) > 5, poll=True)
@@ -486,7 +475,7 @@ class Hung:
 def test_a_thread_that_does_not_return_from_its_timeout_is_abandoned_and_the_run_fails(concurrency, on_error):
     hung = Hung()
     pipeline, _ = chain(
-        hung, source=endless(), stage0={"timeout_s": 0.05, "concurrency": concurrency, "on_error": on_error}
+        hung, source=Endless(), stage0={"timeout_s": 0.05, "concurrency": concurrency, "on_error": on_error}
     )
     run = pipeline.start()
     hung.inside.wait()
@@ -501,7 +490,7 @@ def test_a_thread_that_does_not_return_from_its_timeout_is_abandoned_and_the_run
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_ctrl_c_abandons_a_thread_that_hangs_and_says_so(concurrency, tmp_path):
     hung = Hung()
-    pipeline, sink = chain(hung, source=endless(), stage0={"concurrency": concurrency})
+    pipeline, sink = chain(hung, source=Endless(), stage0={"concurrency": concurrency})
     run = pipeline.start(events=EventLog(tmp_path / "events"))
 
     def interrupted():
@@ -534,7 +523,7 @@ def test_a_drain_is_patient_with_what_moves():
 
 
 def test_pause_holds_every_stage_at_a_border_and_resume_goes_on():
-    pipeline, sink = chain(lambda x: x, lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, lambda x: x, source=Endless())
     with pipeline.start() as run:
         for _ in range(5):
             n = len(sink.items)
@@ -555,7 +544,7 @@ def test_backpressure_is_real():
         gate.wait()
         return x
 
-    pipeline, _ = chain(slow, source=endless(), stage0={"buffer_depth": 3})
+    pipeline, _ = chain(slow, source=Endless(), stage0={"buffer_depth": 3})
     run = pipeline.start()
     # 3 queued, 1 in the slow stage, 1 in the hand of the producer, which then waits
     source = run.workers["source"]
@@ -628,7 +617,7 @@ def test_arrays_pass_between_threads_by_reference():
 
 @pytest.mark.parametrize("queued", ["carry", "drain"])
 def test_rewiring_under_threads_loses_and_repeats_nothing(queued):
-    pipeline, sink = chain(lambda x: x, lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, lambda x: x, source=Endless())
     with pipeline.start() as run:
         for i in range(12):
             n = len(sink.items)
@@ -647,7 +636,7 @@ def test_rewiring_under_threads_loses_and_repeats_nothing(queued):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_draining_neighbouring_edges_goes_along_with_the_data_and_never_waits_for_a_held_stage(runtime):
-    pipeline, sink = chain(lambda x: x, lambda x: x, lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, lambda x: x, lambda x: x, source=Endless())
     ends = list(pairwise(["source", "stage0", "stage1", "stage2", "sink"]))
     with pipeline.start(runtime) as run:
         for i in range(3):
@@ -745,7 +734,7 @@ def test_a_stage_that_is_taken_out_of_a_cycle_ends_while_the_cycle_goes_on():
 
 
 def test_an_invalid_topology_is_refused_and_the_old_one_runs_on():
-    pipeline, sink = chain(lambda x: x, source=endless())
+    pipeline, sink = chain(lambda x: x, source=Endless())
     with pipeline.start() as run:
         graph = run.graph
         bad = [
@@ -770,7 +759,7 @@ def test_an_invalid_topology_is_refused_and_the_old_one_runs_on():
 
 
 def test_the_seeds_reconfiguration_by_topology_drops_the_stages_it_does_not_mention():
-    builder = PipelineBuilder().stage("a", None, endless()).stage("b", None, lambda x: x).stage("c", None, Collect())
+    builder = PipelineBuilder().stage("a", None, Endless()).stage("b", None, lambda x: x).stage("c", None, Collect())
     tap = Collect()
     builder.stage("tap", None, tap, results=False).topology(Chain("a", "b", "c")).edge("b", "tap", Latest())
     with builder.build().start() as run:

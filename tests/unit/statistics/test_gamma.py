@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.signal import lfilter
 
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.statistics import (
@@ -20,13 +19,7 @@ from metalforge.statistics import (
     to_obs,
     with_error,
 )
-
-
-def ar1(a, n, seed):
-    """A stationary chain with variance 1, rho(t) = a^t and tau_int = (1 + a) / (2 (1 - a))."""
-    noise = np.random.default_rng(seed).standard_normal(n)
-    noise[1:] *= math.sqrt(1 - a * a)
-    return lfilter([1.0], [1.0, -a], noise)
+from reference.statistics import ar1
 
 
 def exact_tau(a):

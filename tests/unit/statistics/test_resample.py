@@ -2,18 +2,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
 from metalforge.statistics import block_length, bootstrap, gamma_method, gamma_method_derived, jackknife
 from metalforge.statistics.resample import block_indices
-
-
-def ar1(a, n, seed):
-    """A stationary chain with variance 1 and tau_int = (1 + a) / (2 (1 - a))."""
-    noise = np.random.default_rng(seed).standard_normal(n)
-    noise[1:] *= math.sqrt(1 - a * a)
-    return lfilter([1.0], [1.0, -a], noise)
+from reference.statistics import ar1
 
 
 def ratio(sample):

@@ -7,25 +7,19 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 from scipy.special import gammaincinv, ndtr
 
 from metalforge.core.errors import SpecError
 from metalforge.statistics import BetaRun, Peak, combine, locate_peak, reweight
 from metalforge.statistics.histograms import BINS_PER_SPREAD, ChainRows, join
 from metalforge.statistics.mbar import free_energies, pair_overlap
+from reference.statistics import ar1
 
 MODES = 200
 """P(E | beta) ~ E^(MODES - 1) exp(-beta E): <E> = MODES / beta, var E = MODES / beta^2, f = MODES ln beta."""
 ONE_ROW_A_BIN = 1e9
 BETAS = (1.0, 1.05, 1.1, 1.15)
 TARGETS = np.array([1.02, 1.075, 1.13])
-
-
-def ar1(a, n, rng):
-    noise = rng.standard_normal(n)
-    noise[1:] *= math.sqrt(1 - a * a)
-    return lfilter([1.0], [1.0, -a], noise)
 
 
 def harmonic(beta, n, rng, a=0.0):

@@ -2,20 +2,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
 from metalforge.statistics import binder_b4, gamma_method, jackknife, susceptibility
+from reference.statistics import ar1
 
 VOLUME = 8**3
 RAYLEIGH_KURTOSIS = 3 + (-6 * math.pi**2 + 24 * math.pi - 16) / (4 - math.pi) ** 2
-
-
-def ar1(a, n, seed):
-    """A stationary Gaussian chain with variance 1."""
-    noise = np.random.default_rng(seed).standard_normal(n)
-    noise[1:] *= math.sqrt(1 - a * a)
-    return lfilter([1.0], [1.0, -a], noise)
 
 
 def rayleigh(a, n, seed):
