@@ -1,11 +1,14 @@
 """`conductor corpus | transition | train | evaluate | early-stop | adopt`: chains, heads fitted to them, scores."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from metalforge.core.pages import TextTable, made_page
 
 from .output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 
@@ -192,7 +195,7 @@ def evaluate(
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.layouts import layout as find_layout
-    from metalforge.conductor.report import as_markdown, tables
+    from metalforge.conductor.report import tables
     from metalforge.conductor.study import judged, labelled
     from metalforge.reservoir.files import load_weights
 
@@ -202,15 +205,8 @@ def evaluate(
         return
     trained = None if weights is None else fitted_before(load_weights(weights))
     result = judged(labelled(_chains(source, test)), wanted, trained=trained, seed=seed)
-    shown = tables(result, wanted)
-    if table is not None:
-        made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=layout, table=table)
-        table.write_text(as_markdown(shown, made_by), encoding="utf-8")
-    if as_json:
-        print_json(result.found)
-        return
-    for one in shown:
-        print_table(one.title, one.columns, one.rows)
+    made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=layout, table=table)
+    _show("The conductor on held-out chains", tables(result, wanted), result.found, made_by, table, as_json)
 
 
 def _plasma_train(out: Path, source: Path, seed: int, as_json: bool) -> None:
@@ -247,17 +243,23 @@ def _plasma_evaluate(
     """Score the transport heads on the test runs of a corpus."""
     from metalforge.conductor.plasma.corpus import load_plasma
     from metalforge.conductor.plasma.heads import heads_of
-    from metalforge.conductor.plasma.report import evaluate_transport, transport_page, transport_tables
+    from metalforge.conductor.plasma.report import evaluate_transport, transport_tables
     from metalforge.reservoir.files import load_weights
 
     made = load_plasma(source)
     made = made if test is None else made.tested_on(load_plasma(test))
     heads = None if weights is None else heads_of(load_weights(weights), made.part("train"))
     found = evaluate_transport(made, heads=heads, seed=seed)
-    shown = transport_tables(found)
+    made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=PLASMA, table=table)
+    _show("Transport heads on held-out state points", transport_tables(found), found, made_by, table, as_json)
+
+
+def _show(
+    title: str, shown: Sequence[TextTable], found: object, made_by: str, table: Path | None, as_json: bool
+) -> None:
+    """Write tables as a page where one is wanted, and to stdout; there the record as JSON if that was asked for."""
     if table is not None:
-        made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=PLASMA, table=table)
-        table.write_text(transport_page(shown, made_by), encoding="utf-8")
+        table.write_text(made_page(title, shown, made_by), encoding="utf-8")
     if as_json:
         print_json(found)
         return

@@ -1,9 +1,9 @@
-"""What `conductor evaluate` found, as tables: for a terminal, and as a page that says how it is made again."""
+"""What `conductor evaluate` found, as tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from metalforge.core.pages import Paragraphs, TextTable, markdown_table
+from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout
 
 from .evaluation import HeadCalibration, NeitherPhase
@@ -24,24 +24,11 @@ def tables(judged: JudgedNetwork, layout: HeadLayout) -> list[TextTable]:
     return made if found.gate is None else [*made, _gate(found.gate)]
 
 
-def as_markdown(tables: Sequence[TextTable], command: str) -> str:
-    """Return a page with all tables; `command` is what makes it."""
-    lines = ["# The conductor on held-out chains", "", f"Made by `{command}`. Do not edit.", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", table.note, "", markdown_table([table.columns, *table.rows]), ""]
-    return "\n".join(lines)
-
-
-def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> TextTable:
-    """Return the table of rows with the same keys, which are the names of its columns."""
-    return TextTable(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
-
-
 def _heads(found: HeadsEvaluation, untested: Sequence[str]) -> TextTable:
     notes = _notes("heads.note", seeds=", ".join(map(str, found.test_seeds)))
     notes += _notes("heads.untested", names=", ".join(untested)) if untested else []
     notes += _notes("heads.unknown", names="; ".join(found.unknown)) if found.unknown else []
-    return _table("Heads", notes, [_head_row(score) for score in found.heads])
+    return TextTable.of("Heads", notes, [_head_row(score) for score in found.heads])
 
 
 def _head_row(s: HeadScore) -> dict[str, str]:
@@ -71,7 +58,7 @@ def _neither(found: NeitherPhase) -> TextTable:
         "accuracy": f"{found.value:.3f}" if known else "",
         "baseline": f"{found.baseline:.3f} ({found.baseline_name})" if known else "",
     }
-    return _table("Chains of neither phase", _notes("neither.note"), [row])
+    return TextTable.of("Chains of neither phase", _notes("neither.note"), [row])
 
 
 def _peak(found: HeadsEvaluation) -> TextTable:
@@ -86,7 +73,7 @@ def _peak(found: HeadsEvaluation) -> TextTable:
         for p in found.peak
     ]
     spread = ", ".join(f"{s.error:.4f} up to {s.x:g}" for s in found.peak_spread)
-    return _table("The peak on an N_t that was left out", _notes("peak.note", spread=spread), rows)
+    return TextTable.of("The peak on an N_t that was left out", _notes("peak.note", spread=spread), rows)
 
 
 def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
@@ -103,7 +90,7 @@ def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
         }
         for c in found
     ]
-    return _table("Calibration", _notes("calibration.note"), rows)
+    return TextTable.of("Calibration", _notes("calibration.note"), rows)
 
 
 def stop_table(study: StopStudy) -> TextTable:
@@ -122,7 +109,7 @@ def stop_table(study: StopStudy) -> TextTable:
         }
         for r in study.rules
     ]
-    return _table("Early stop of warm-up", notes, rows)
+    return TextTable.of("Early stop of warm-up", notes, rows)
 
 
 def _gate(gate: FaultGate) -> TextTable:
@@ -141,4 +128,4 @@ def _gate(gate: FaultGate) -> TextTable:
         for f in gate.faults
     ]
     rates = [1e5 * n / gate.updates for n in (gate.alarms_by_rules, gate.alarms_with_head)]
-    return _table("Fault gate", _notes("gate.note", gate=gate, rules=rates[0], both=rates[1]), rows)
+    return TextTable.of("Fault gate", _notes("gate.note", gate=gate, rules=rates[0], both=rates[1]), rows)

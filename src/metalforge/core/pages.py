@@ -43,6 +43,19 @@ class TextTable(NamedTuple):
     rows: Sequence[tuple[str, ...]]
     note: str = ""
 
+    @classmethod
+    def of(cls, title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> "TextTable":
+        """Return the table of rows with the same keys, which are the names of its columns."""
+        return cls(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
+
+
+def made_page(title: str, tables: Sequence[TextTable], command: str) -> str:
+    """Return a page of Markdown with all tables; `command` is what makes it."""
+    lines = [f"# {title}", "", f"Made by `{command}`. Do not edit.", ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.note, "", markdown_table([table.columns, *table.rows]), ""]
+    return "\n".join(lines)
+
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table in plain text."""

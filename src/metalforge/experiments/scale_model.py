@@ -44,8 +44,6 @@ STRAGGLERS, STRAGGLING = 1 / 200, 1.1
 JITTER = 0.02
 """Spread of the time that the same work takes."""
 MESSAGE_S, SLOW_MESSAGE_S, SLOW_MESSAGES = 1e-3, 0.1, 0.01
-PHASE_ROWS = 200
-"""Rows that a phase of the model lasts."""
 BUFFERED = 2048
 """Rows of a chain that are drawn at once, for all chains that want some."""
 

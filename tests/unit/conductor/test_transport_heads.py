@@ -25,12 +25,13 @@ from metalforge.conductor.plasma.heads import (
     said_on,
     train_transport,
 )
-from metalforge.conductor.plasma.report import evaluate_transport, transport_page, transport_tables
+from metalforge.conductor.plasma.report import evaluate_transport, transport_tables
 from metalforge.conductor.plasma.stopping import Gauss, progress_of, weighed_with
 from metalforge.conductor.plasma.tasks import judge_transport
 from metalforge.conductor.plasma.windows import HEADS
 from metalforge.conductor.trust import trust_of
 from metalforge.core.errors import SpecError
+from metalforge.core.pages import made_page
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call
 from reference.made_up_plasmas import made_corpus
@@ -105,7 +106,7 @@ def test_the_state_curve_goes_through_smooth_labels(corpus):
 
 
 def test_what_an_evaluation_shows(found):
-    page = transport_page(transport_tables(found), "a command")
+    page = made_page("Heads", transport_tables(found), "a command")
     assert "two-numbers" in page
     assert "Made by `a command`" in page
     for rule in ("jackknife", "formula", "head"):

@@ -1,11 +1,11 @@
-"""What was measured of the transport heads, as tables: for a terminal, and as a page that says how it is made again."""
+"""What was measured of the transport heads, as tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from metalforge.core.pages import Paragraphs, TextTable, markdown_table
+from metalforge.core.pages import Paragraphs, TextTable
 
 from .corpus import PlasmaCorpus
 from .heads import ROUTES, Route, TransportHeads, inputs_of, said_of, train_transport
@@ -56,22 +56,10 @@ def transport_tables(found: TransportEvaluation) -> list[TextTable]:
     ]
     stops = [_stop_row(stop) for stop in found.stops]
     return [
-        _table("Heads", _notes("heads.note", **figures), scores),
-        _table("Baselines", _notes("baselines.note", **figures), rivals),
-        _table("When to stop", _notes("stops.note", **figures), stops),
+        TextTable.of("Heads", _notes("heads.note", **figures), scores),
+        TextTable.of("Baselines", _notes("baselines.note", **figures), rivals),
+        TextTable.of("When to stop", _notes("stops.note", **figures), stops),
     ]
-
-
-def transport_page(tables: Sequence[TextTable], command: str) -> str:
-    """Return a page with all tables; `command` is what makes it."""
-    lines = ["# Transport heads on held-out state points", "", f"Made by `{command}`. Do not edit.", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", table.note, "", markdown_table([table.columns, *table.rows]), ""]
-    return "\n".join(lines)
-
-
-def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> TextTable:
-    return TextTable(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
 
 
 def _score_row(s: TransportScore) -> dict[str, str]:
