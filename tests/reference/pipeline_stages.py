@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metalforge.core import Measured, MeterUnavailableError, SubstrateInfo
+from metalforge.core.substrate import Kind
 from metalforge.pipeline import END, Emit, Source, Stage
 
 
@@ -170,3 +172,24 @@ def hang_on_odd(x: int) -> int:
     if x % 2:
         threading.Event().wait()
     return x
+
+
+class MeteredChip:
+    """A substrate that is its own meter: it has counted `joules`, or says the `reason` why it cannot."""
+
+    name = "fake"
+
+    def __init__(self, name, *capabilities, reason=None):
+        self.info = SubstrateInfo(kind=Kind.GPU, name=name, model="fake", capabilities=capabilities)
+        self.reason, self.joules = reason, 0.0
+
+    def meter(self):
+        return self
+
+    def unavailable(self):
+        return self.reason
+
+    def total(self):
+        if self.reason:
+            raise MeterUnavailableError(self.reason)
+        return Measured(value=self.joules, unit="J", how="a test")

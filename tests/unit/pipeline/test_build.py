@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from metalforge.core import Measured, MeterUnavailableError, SpecError, SubstrateInfo, Trait, plugins
-from metalforge.core.substrate import Kind
+from metalforge.core import SpecError, Trait, plugins
 from metalforge.pipeline import (
     Bounded,
     Broadcast,
@@ -28,31 +27,7 @@ from metalforge.pipeline import (
     to_toml,
 )
 from metalforge.pipeline.references import resolve_stage
-from reference.pipeline_stages import Numbers, Sample, forget, increment, samples, shorten
-
-
-class FakeMeter:
-    name = "fake"
-
-    def __init__(self, reason=None):
-        self.reason, self.joules = reason, 0.0
-
-    def unavailable(self):
-        return self.reason
-
-    def total(self):
-        if self.reason:
-            raise MeterUnavailableError(self.reason)
-        return Measured(value=self.joules, unit="J", how="a test")
-
-
-class FakeSubstrate:
-    def __init__(self, name, capabilities=(), reason=None):
-        self.info = SubstrateInfo(kind=Kind.CPU, name=name, model="fake", capabilities=tuple(capabilities))
-        self._meter = FakeMeter(reason)
-
-    def meter(self):
-        return self._meter
+from reference.pipeline_stages import MeteredChip, Numbers, Sample, forget, increment, samples, shorten
 
 
 class NeedsDouble(Stage[int, int]):
@@ -84,7 +59,7 @@ def base():
          .edge("a", "c", Filtered("ch > 1")), "did you mean `chi`"),
         (lambda: PipelineBuilder().stage("a", None, samples).stage("c", None, Collect())
          .edge("a", "c", Filtered("chi + 'x' > 1")), "needs a number"),
-        (lambda: base().stage("n", FakeSubstrate("chip", [Trait.F32]), NeedsDouble())
+        (lambda: base().stage("n", MeteredChip("chip", Trait.F32), NeedsDouble())
          .topology(Chain("a", "n", "b", "c")), "needs f64, which substrate `chip` does not have"),
         (lambda: base().stage("x", None, NeedsDouble(), concurrency=2).topology(Chain("a", "x", "c")), "has state"),
         (lambda: base().stage("d", None, increment, droppable=True).topology(Chain("a", "b", "d", "c")),
@@ -185,8 +160,8 @@ def test_a_power_budget_without_a_meter_is_warned_of():
     with pytest.warns(UserWarning, match=r"`p`.*no substrate"):
         build(None)
     with pytest.warns(UserWarning, match=r"`p`.*no counter"):
-        build(FakeSubstrate("chip", reason="no counter"))
-    assert build(FakeSubstrate("metered")).graph.stages["p"].config.power_budget_mw == 30.0
+        build(MeteredChip("chip", reason="no counter"))
+    assert build(MeteredChip("metered")).graph.stages["p"].config.power_budget_mw == 30.0
 
 
 def written():

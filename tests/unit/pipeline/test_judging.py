@@ -6,8 +6,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from metalforge.core import Measured, MetalforgeError, MeterUnavailableError, Modelled, SpecError, SubstrateInfo
-from metalforge.core.substrate import Kind
+from metalforge.core import Measured, MetalforgeError, Modelled, SpecError
 from metalforge.pipeline import (
     Chain,
     Collect,
@@ -20,27 +19,17 @@ from metalforge.pipeline import (
 from metalforge.pipeline.calibrate import judge
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
-from reference.pipeline_stages import Endless, Numbers
+from reference.pipeline_stages import Endless, MeteredChip, Numbers
 
 
-class Chip:
-    """A substrate whose meter counts `watts` on a clock."""
-
-    name = "meter"
+class Chip(MeteredChip):
+    """Its meter counts `watts` on a clock."""
 
     def __init__(self, name, clock, watts, kind=Measured):
-        self.info = SubstrateInfo(kind=Kind.GPU, name=name, model="fake", capabilities=())
+        super().__init__(name, reason="no counter here" if watts is None else None)
         self.clock, self.watts, self.kind = clock, watts, kind
 
-    def meter(self):
-        return self
-
-    def unavailable(self):
-        return "no counter here" if self.watts is None else None
-
     def total(self):
-        if self.watts is None:
-            raise MeterUnavailableError("no counter here")
         joules = self.watts * self.clock.now_ns() * 1e-9
         if self.kind is Measured:
             return Measured(value=joules, unit="J", how="a test")

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from metalforge.core import Measured, MetalforgeError, PlacementError, SpecError, Trait
+from metalforge.core import MetalforgeError, PlacementError, SpecError, Trait
 from metalforge.pipeline import (
     END,
     Bounded,
@@ -42,7 +42,7 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.stages import as_stage
 from metalforge.pipeline.threads import ThreadsRun
-from reference.pipeline_stages import Endless, Numbers, RunningSum
+from reference.pipeline_stages import Endless, MeteredChip, Numbers, RunningSum
 from reference.pipelines import order_problems
 
 RUNTIMES = ["inline", "threads"]
@@ -772,26 +772,6 @@ def test_the_seeds_reconfiguration_by_topology_drops_the_stages_it_does_not_ment
 # -- state --------------------------------------------------------------------------------------------------------
 
 
-class Chip:
-    def __init__(self, name, *capabilities):
-        from metalforge.core import SubstrateInfo
-        from metalforge.core.substrate import Kind
-
-        self.info = SubstrateInfo(kind=Kind.GPU, name=name, model="fake", capabilities=capabilities)
-        self.joules = 0.0
-
-    def meter(self):
-        return self
-
-    name = "fake"
-
-    def unavailable(self):
-        return None
-
-    def total(self):
-        return Measured(value=self.joules, unit="J", how="a test")
-
-
 class Walk(Stage[int, float]):
     """A Markov chain: an array, a counter, and where it runs."""
 
@@ -814,14 +794,14 @@ class Walk(Stage[int, float]):
 def test_migration_moves_the_state_byte_for_byte_while_the_rest_runs(tmp_path):
     def outcome(migrate):
         walk, sink = Walk(), Collect()
-        builder = PipelineBuilder().stage("in", None, Numbers(200)).stage("walk", Chip("3090", Trait.F64), walk)
+        builder = PipelineBuilder().stage("in", None, Numbers(200)).stage("walk", MeteredChip("3090", Trait.F64), walk)
         builder.stage("out", None, sink).topology(Chain("in", "walk", "out"))
         log = EventLog(tmp_path / f"{migrate}.jsonl")
         moves = []
         with builder.build().start("inline", seed=4, events=log) as run:
             for n in (20, 60, 100) if migrate else ():
                 run.wait_until(lambda n=n: len(sink.items) > n)
-                moves.append(run.migrate("walk", Chip("titan" if len(moves) % 2 == 0 else "3090", Trait.F64)))
+                moves.append(run.migrate("walk", MeteredChip("titan" if len(moves) % 2 == 0 else "3090", Trait.F64)))
             run.wait()
         return sink.payloads, walk.where, moves
 
@@ -845,11 +825,11 @@ def test_a_migration_that_cannot_be_leaves_everything_as_it_was():
             return {**saved, "n": 0}
 
     for stage, chip, error in (
-        (Walk(), Chip("npu", Trait.F32), PlacementError),
-        (Forgetful(), Chip("titan", Trait.F64), PipelineError),
+        (Walk(), MeteredChip("npu", Trait.F32), PlacementError),
+        (Forgetful(), MeteredChip("titan", Trait.F64), PipelineError),
     ):
         sink = Collect()
-        builder = PipelineBuilder().stage("in", None, Numbers(50)).stage("walk", Chip("3090", Trait.F64), stage)
+        builder = PipelineBuilder().stage("in", None, Numbers(50)).stage("walk", MeteredChip("3090", Trait.F64), stage)
         builder.stage("out", None, sink).topology(Chain("in", "walk", "out"))
         with builder.build().start("inline") as run:
             run.wait_until(lambda sink=sink: len(sink.items) > 10)
@@ -865,7 +845,7 @@ def test_a_rewiring_whose_second_migration_fails_undoes_the_first():
         def restore(self, saved):
             return {**saved, "n": saved["n"] + 1}
 
-    chip, other = Chip("3090", Trait.F64), Chip("titan", Trait.F64)
+    chip, other = MeteredChip("3090", Trait.F64), MeteredChip("titan", Trait.F64)
     good, bad, sink = Walk(), Forgetful(), Collect()
     builder = PipelineBuilder().stage("in", None, Numbers(60)).stage("good", chip, good).stage("bad", chip, bad)
     builder.stage("out", None, sink).topology(Chain("in", "good", "out")).edge("in", "bad")
@@ -1070,7 +1050,7 @@ def test_a_filter_sees_the_header_before_the_payload_moves():
 
 def test_a_power_budget_throttles_by_the_rolling_mean():
     clock = ManualClock()
-    chip = Chip("npu")
+    chip = MeteredChip("npu")
 
     def work(x):
         chip.joules += 0.1  # each step takes no time and a tenth of a joule: unthrottled, the power is infinite
@@ -1088,7 +1068,7 @@ def test_a_power_budget_throttles_by_the_rolling_mean():
 
 @pytest.mark.parametrize("by", ["rewiring", "configuration"])
 def test_a_power_budget_that_is_given_while_a_graph_runs_throttles(by):
-    chip = Chip("npu")
+    chip = MeteredChip("npu")
 
     def work(x):
         chip.joules += 0.1
