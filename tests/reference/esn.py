@@ -47,6 +47,23 @@ def states(w_in, w_res, bias, leak, activation, u, state):
     return np.stack(found, axis=-2)
 
 
+def trajectory(w, u):
+    """States and outputs (..., steps, n) of weights with a full w_res, in doubles from rest; feedback hears outputs."""
+    leak, u = float(w.w_in.dtype.type(w.leak)), np.asarray(u, np.float64)
+    state, said = np.zeros((*u.shape[:-2], w.units)), np.zeros((*u.shape[:-2], w.feedback))
+    found, outputs = [], []
+    for now in np.moveaxis(u, -2, 0):
+        sums = now @ w.w_in.T + state @ w.w_res.T + w.bias
+        if w.w_fb is not None:
+            sums = sums + said @ w.w_fb.T
+        state = (1 - leak) * state + leak * FUNCTIONS[w.activation](sums)
+        found.append(state)
+        if w.w_out is not None:
+            said = (np.concatenate([state, now], axis=-1) if w.passthrough else state) @ w.w_out.T + w.out_bias
+            outputs.append(said)
+    return np.stack(found, axis=-2), np.stack(outputs, axis=-2) if outputs else np.array([])
+
+
 def ordered_sums(w_in, w_res, bias, u, state, *, fused):
     """b + W_in u + W_res s of one sample, a term after the other: each product rounded, or (fused) each sum only."""
     real = w_in.dtype.type

@@ -12,6 +12,7 @@ from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.reservoir.heads import Decoder
 from metalforge.substrates.npu import EmulatedDevice
+from reference.esn import trajectory
 
 CONDUCTOR = (
     "thermalization phase anomaly beta_priority cg_estimate rejection quality schedule deconfinement "
@@ -72,12 +73,9 @@ def test_a_pass_is_the_equation():
     program = ConductorProgram(weights=trained(CONDUCTOR_11))
     run, w = program.run_on(), program.weights
     rng = np.random.default_rng(3)
-    s = np.zeros(w.units)
-    for _ in range(4):
-        x = rng.normal(size=50)
-        s = (1 - w.leak) * s + w.leak * np.tanh(w.w_in @ x + w.w_res @ s + w.bias)
-        found = run.run_conductor(x)
-    y = w.w_out @ s + w.out_bias
+    frames = rng.normal(size=(4, 50))
+    found = [run.run_conductor(x) for x in frames][-1]
+    y = trajectory(w, frames)[1][-1]
     assert found["thermalization"][0] == pytest.approx(1 / (1 + np.exp(-y[0])))
     assert np.allclose(found["phase"], np.exp(y[1:3]) / np.exp(y[1:3]).sum())
     assert found["cg_estimate"][0] == pytest.approx(500 * max(y[5], 0))

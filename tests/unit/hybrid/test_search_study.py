@@ -14,6 +14,7 @@ from metalforge.hybrid.search.evaluate import Candidate, HeadSums, head_parts
 from metalforge.hybrid.search.tasks import SearchTask
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
+from reference.esn import trajectory
 
 SMALL = Space(units=(20, 40, 10), connectivity=(0.2, 1.0))
 POINT = Parameters(
@@ -63,15 +64,7 @@ def test_a_candidate_has_its_spectral_radius_and_lies_on_the_int4_grid():
 
 
 def states_of(weights, series):
-    found = []
-    for u in series:
-        s, rows = np.zeros(weights.units), []
-        for value in u.astype(np.float64):
-            pre = weights.w_in @ value + weights.w_res @ s + weights.bias
-            s = (1 - weights.leak) * s + weights.leak * np.tanh(pre)
-            rows.append(s)
-        found.append(rows[100:])
-    return np.concatenate(found)
+    return np.concatenate(trajectory(weights, series)[0][:, 100:])
 
 
 def test_the_error_is_that_of_numpy_and_the_normal_equations(narma):

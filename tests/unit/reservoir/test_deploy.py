@@ -27,7 +27,7 @@ from metalforge.reservoir.files import save_weights
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
-from reference.esn import FUNCTIONS
+from reference import esn
 from reference.onnx_models import session
 
 STEPS = 40
@@ -59,19 +59,7 @@ def network(dtype="float32", *, feedback=False, readout=True, kind="dense", unit
 
 def trajectory(weights, u):
     """States and outputs in doubles, by the equation."""
-    w_res, f = to_dense(weights.w_res).astype(float), FUNCTIONS[weights.activation]
-    state, y, states, outputs = np.zeros(weights.units), np.zeros(weights.feedback or weights.outputs), [], []
-    for step in u.astype(float):
-        sums = weights.w_in @ step + w_res @ state + weights.bias
-        if weights.w_fb is not None:
-            sums = sums + weights.w_fb @ y
-        leak = weights.dtype.type(weights.leak)
-        state = (1 - float(leak)) * state + float(leak) * f(sums)
-        states.append(state)
-        if weights.w_out is not None:
-            y = weights.w_out @ (np.concatenate([state, step]) if weights.passthrough else state) + weights.out_bias
-            outputs.append(y)
-    return np.array(states), np.array(outputs)
+    return esn.trajectory(replace(weights, w_res=to_dense(weights.w_res)), u)
 
 
 def inputs(dtype="float32"):
