@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from reservoirpy import observables as theirs
-from scipy.signal import lfilter
 from scipy.stats import binomtest
 from sklearn import metrics as sk
 
@@ -17,6 +16,7 @@ from metalforge.reservoir.metrics import (
     wilson,
 )
 from metalforge.statistics.resample import block_indices
+from reference.statistics import ar1
 
 
 @pytest.fixture
@@ -114,19 +114,12 @@ def test_shares_that_are_none_are_refused(right, n, confidence):
 # The interval of an error.
 
 
-def autoregressive(rng, n, rho):
-    """A stationary series of unit variance with correlation rho^k."""
-    noise = rng.normal(size=n) * np.sqrt(1 - rho**2)
-    noise[0] = rng.normal()
-    return lfilter([1], [1, -rho], noise)
-
-
 def test_the_block_length_is_politis_and_whites():
     rng = np.random.default_rng(4)
     n = 4000
     for rho in (0.5, 0.8):
         theory = (1.5 * (2 * rho / (1 - rho**2)) ** 2) ** (1 / 3) * n ** (1 / 3)
-        found = np.median([politis_white(autoregressive(rng, n, rho)) for _ in range(30)])
+        found = np.median([politis_white(ar1(rho, n, rng)) for _ in range(30)])
         assert found == pytest.approx(theory, rel=0.25)
     assert np.median([politis_white(rng.normal(size=n)) for _ in range(30)]) <= 3
     assert politis_white(np.ones(50)) == 1
@@ -148,7 +141,7 @@ def test_the_interval_holds_for_correlated_errors_and_one_of_single_times_does_n
     rng = np.random.default_rng(6)
     held = {"blocks": 0, "single": 0}
     for _ in range(80):
-        truth, error = autoregressive(rng, 1500, 0.8), 0.3 * autoregressive(rng, 1500, 0.9)
+        truth, error = ar1(0.8, 1500, rng), 0.3 * ar1(0.9, 1500, rng)
         for name, block in (("blocks", None), ("single", 1)):
             found = nrmse_interval(truth, truth + error, resamples=150, block=block)
             held[name] += found.low <= 0.3 <= found.high
