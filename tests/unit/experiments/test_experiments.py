@@ -139,7 +139,7 @@ def test_a_corpus_is_made_once_and_again_when_its_file_is_broken(tmp_path, monke
 
 
 def test_unknown_experiments_are_named():
-    assert set(EXPERIMENTS) >= {"004", "parity"}
+    assert set(EXPERIMENTS) >= {"004", "parity", "robustness", "steering"}
     assert all(isinstance(e.question, str) and e.question.endswith("?") for e in EXPERIMENTS.values())
     with pytest.raises(UnknownNameError, match="005"):
         find_experiment("005")

@@ -25,10 +25,6 @@ def result():
     return run(QUICK, quiet)
 
 
-def test_it_is_registered():
-    assert find_experiment("robustness").run is run
-
-
 def test_every_model_stands_under_every_attack(result):
     attacks = {"random signs", "fgsm own", "pgd own", "square own", "worst"}
     for model, (approach, precision) in MODELS.items():

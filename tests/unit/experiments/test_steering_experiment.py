@@ -11,7 +11,7 @@ from metalforge.campaign.store.records import Assigned, Estimated, Opened, Rows
 from metalforge.conductor.scaling import transition_curve, transition_of
 from metalforge.core.errors import SpecError
 from metalforge.experiments import steering
-from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
+from metalforge.experiments.protocol import Settings, quiet
 from metalforge.experiments.steering import (
     CASES,
     QUICK_CASES,
@@ -172,7 +172,3 @@ def test_shards_add_their_lines_to_one_file_and_run_nothing_twice(tmp_path, monk
     assert {one.arm for one in steering.read_outcomes(more)} == {"oracle"}
     with pytest.raises(SpecError, match="i/n"):
         run(Settings(shard="3/2", file=file), quiet)
-
-
-def test_the_experiment_is_registered():
-    assert EXPERIMENTS["steering"].run is run

@@ -1,11 +1,10 @@
-import importlib
 import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 
-from metalforge.core.errors import MetalforgeError, UnknownNameError
+from metalforge.core.errors import UnknownNameError
 from metalforge.lattice.io import ConfigurationFileError, guess_format, read_links, write_links
 from reference.lattice_io import milc_bytes, openqcd_bytes, random_links
 
@@ -143,10 +142,3 @@ def test_forged_hdf5_shapes_allocate_nothing(path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10**6
-
-
-def test_the_room_exports_what_it_says():
-    room = importlib.import_module("metalforge.lattice.io")
-    assert list(room.__all__) == sorted(room.__all__)
-    assert all(hasattr(room, name) for name in room.__all__)
-    assert issubclass(ConfigurationFileError, MetalforgeError)
