@@ -137,6 +137,8 @@ class History:
         self.beta_min = float(beta_min)
         self.beta_max = float(beta_max)
         self._by_id: dict[str, Observation] = {}
+        self._observations: tuple[Observation, ...] | None = ()
+        self._measured: list[float] | None = []
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -144,12 +146,16 @@ class History:
     @property
     def observations(self) -> tuple[Observation, ...]:
         """The latest observation of each chain, in order of beta, then id."""
-        return tuple(sorted(self._by_id.values(), key=lambda seen: (seen.beta, seen.id)))
+        if self._observations is None:
+            self._observations = tuple(sorted(self._by_id.values(), key=lambda seen: (seen.beta, seen.id)))
+        return self._observations
 
     @property
     def measured(self) -> list[float]:
         """Every beta with an observation, ascending, each once."""
-        return distinct((seen.beta for seen in self._by_id.values()), self.width)
+        if self._measured is None:
+            self._measured = distinct((seen.beta for seen in self._by_id.values()), self.width)
+        return list(self._measured)
 
     def same(self, one: float, other: float) -> bool:
         """Return whether two beta are the same point."""
@@ -170,6 +176,7 @@ class History:
                 )
             told[new.id] = new
         self._by_id |= told
+        self._observations = self._measured = None
 
     def check(self, what: str, beta: float) -> None:
         """Return if a beta lies in the range."""

@@ -265,6 +265,25 @@ def test_a_crowd_of_chains_is_asked_for_in_time_and_stays_at_the_peak():
     assert abs(steerer.peak().beta - 5.69) < 0.005
 
 
+def test_paths_that_are_kept_between_asks_give_what_paths_drawn_anew_give():
+    rng = np.random.default_rng(7)
+    chains = [measure(lorentz, float(beta), 5.69, 0.1, rng, str(i)) for i, beta in enumerate(rng.uniform(5.5, 5.9, 90))]
+    kept = GaussianProcess(5.4, 6.0, reach=0.0156, fresh_cost=1.3)
+    kept.tell(chains)
+    under_way: list[float] = []
+    for turn in range(4):
+        if turn == 2:
+            chains[3] = msgspec.structs.replace(chains[3], value=2 * chains[3].value)
+            kept.tell([chains[3]])
+        anew = GaussianProcess(5.4, 6.0, reach=0.0156, fresh_cost=1.3)
+        anew.tell(chains)
+        found = kept.ask(2, under_way)
+        assert found == anew.ask(2, under_way)
+        assert kept.peak() == anew.peak()
+        under_way += [one.beta for one in found]
+    assert len(set(under_way)) > 1
+
+
 def test_a_crowd_that_knows_nothing_shares_its_first_points():
     steerer = GaussianProcess(5.4, 6.0)
     asked: list[float] = []

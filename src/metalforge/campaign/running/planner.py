@@ -52,8 +52,8 @@ class ProducerLane:
     """Updates of an order, where it is wide."""
     took: float = 0.0
     """Seconds of the volley whose blocks come in."""
-    hungry: bool = True
-    """Whether it may have room for orders: not since it was last found full, unless one was answered."""
+    place: int = 0
+    """Among the lanes."""
 
     @property
     def wide(self) -> bool:
@@ -86,8 +86,13 @@ class Planner:
         checks: bool = False,
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
-        self.lanes = [ProducerLane(who) for who in lanes]
+        self.lanes = [ProducerLane(who, place=place) for place, who in enumerate(lanes)]
         self._by_name = {lane.who.substrate: lane for lane in self.lanes}
+        # With a thousand lanes, to look at each for every block would take longer than to write it.
+        self._hungry = set(range(len(self.lanes)))
+        """Lanes that may have room for orders: not since they were last found full, unless one was answered."""
+        self._stocked: set[int] = set()
+        """Lanes with orders that have not been sent."""
         self._asked = list(dict.fromkeys(dims for who in lanes if who.follows is None for dims in who.volumes))
         """Volumes whose steerers are asked, in their order."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
@@ -146,9 +151,12 @@ class Planner:
     def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
         """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
         for order in orders:
-            self._by_name[order.substrate].outbox.append(order)
+            lane = self._by_name[order.substrate]
+            lane.outbox.append(order)
+            self._stocked.add(lane.place)
         volleys = []
-        for lane in self.lanes:
+        for place in sorted(self._stocked):
+            lane = self.lanes[place]
             while lane.outbox and not (lane.wide and (lane is held or lane.flying >= DEPTH)):
                 sent: dict[str, Order] = {}
                 kept, load = [], 0.0
@@ -161,6 +169,7 @@ class Planner:
                 lane.outbox[:] = kept
                 lane.flying += 1
                 volleys.append(Volley(tuple(sent.values())))
+        self._stocked = {place for place in self._stocked if self.lanes[place].outbox}
         return volleys
 
     def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
@@ -174,7 +183,7 @@ class Planner:
         if block.released or (block.missing and not given_up):
             return [] if self._halted() else self._again(block, lane)
         lane.waiting.remove(block.visit)
-        lane.hungry = True
+        self._hungry.add(lane.place)
         if block.fault and not given_up:
             self._held.pop(block.chain, None)
             for chain in self.state.together(block.chain):
@@ -294,11 +303,13 @@ class Planner:
 
     def _feed_all(self) -> list[Order]:
         orders: list[Order] = []
-        for lane in [lane for lane in self.lanes if lane.hungry]:
+        for place in sorted(self._hungry):
+            lane = self.lanes[place]
             while (room := self._depth(lane) < DEPTH) and not self._stops() and (layer := self._layer(lane)):
                 lane.waiting.extend(visit.visit for visit in layer)
                 orders += [order for visit in layer for order in self._order(visit.visit, lane)]
-            lane.hungry = room
+            if not room:
+                self._hungry.remove(place)
         return orders
 
     def _depth(self, lane: ProducerLane) -> float:

@@ -126,7 +126,7 @@ class VisitPlan:
         `ahead` is for visits that are decided one after the other with nothing told in between.
         """
         ahead = ahead or AskAhead()
-        chains = [c for c in state.chains.values() if not (c.visits and c.visits[0] in skip)]
+        chains = [c for c in state.chains.values() if not (skip and c.visits and c.visits[0] in skip)]
         made = state.visited - Counter(state.visits[number].dims for number in skip)
         made.update(v.dims for v in pending if v.visit >= len(state.visits) and v.visit not in skip)
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}

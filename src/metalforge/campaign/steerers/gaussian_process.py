@@ -132,6 +132,8 @@ class GaussianProcess(HistorySteerer):
         self.paths = paths
         self.seed = seed
         self._processes: Processes | None = None
+        self._even: Curves | None = None
+        """Paths on the even grid, as they are before anything under way is believed."""
         self._pooled: tuple[Observation, ...] | None = None
         self.expect(prior)
 
@@ -149,7 +151,7 @@ class GaussianProcess(HistorySteerer):
         """Take what came out; with `transform = "log"` every value must be positive."""
         check_values(observations, self.transform)
         super().tell(observations)
-        self._processes = self._pooled = None
+        self._processes = self._pooled = self._even = None
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return n points, each chosen as if the pending ones and those before it had been measured."""
@@ -244,7 +246,8 @@ class GaussianProcess(HistorySteerer):
                 score = empty
             found = Suggestion(beta=float(self._beta(x[best])), reason=reason, score=worth)
             chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))
-            curves.believe(best, noise)
+            if len(chosen) < n:
+                curves.believe(best, noise)
         return chosen
 
     def _explained(self, found: Suggestion, curves: Curves, best: int, score: Reals) -> Suggestion:
@@ -289,6 +292,13 @@ class GaussianProcess(HistorySteerer):
         return np.asarray(np.mean(carried**-0.5 - (carried + _near(x, peaks, width)) ** -0.5, axis=1))
 
     def _curves(self, extra: list[float]) -> Curves:
+        """Return paths on the even grid and at other places; those of the grid alone are drawn once for all asks."""
+        if extra:
+            return self._drawn(extra)
+        self._even = self._even or self._drawn([])
+        return self._even.copy()
+
+    def _drawn(self, extra: list[float]) -> Curves:
         even = np.linspace(0.0, 1.0, self.grid)
         others = self._x(extra)
         x = np.concatenate([even, np.unique(others[_distance(others, even) > SAME_BETA])])

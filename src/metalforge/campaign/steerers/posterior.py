@@ -18,6 +18,7 @@ machine learning", 2006, chapters 2 and 5; the update of paths by a new point is
 """
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,6 +113,14 @@ class Curves:
             self._covariances.append(covariance)
             self._spans.append(slice(int(start), int(end)))
 
+    def copy(self) -> "Curves":
+        """Return the same paths, which believe and draw from here on as these would."""
+        other = copy(self)
+        other.paths = self.paths.copy()
+        other._covariances = list(self._covariances)  # a belief replaces them, and changes none
+        other._rng = deepcopy(self._rng)
+        return other
+
     def peaks(self) -> Reals:
         """Return the place of each path's maximum."""
         return find_peaks(self.grid, self.paths[: len(self.grid)])
@@ -163,7 +172,8 @@ def fit_processes(observations: Sequence[Observation], x: Reals, transform: Tran
     """Return the processes that explain the observations at x best, with shares in proportion to their evidence."""
     y, noise, scale = _transformed(observations, transform)
     pairs = [(float(length), float(amplitude)) for length in LENGTHS for amplitude in AMPLITUDES]
-    covariances = np.stack([a * a * _matern(x, x, length) for length, a in pairs]) + np.diag(noise)
+    correlations = {float(length): _matern(x, x, float(length)) for length in LENGTHS}
+    covariances = np.stack([a * a * correlations[length] for length, a in pairs]) + np.diag(noise)
     roots = np.linalg.cholesky(covariances)
     solved = np.linalg.solve(roots, np.broadcast_to(y[:, None], (len(pairs), len(y), 1)))[..., 0]
     # ln p(y) = -y K^-1 y / 2 - ln det K / 2 + a constant (equation 2.30).
