@@ -6,6 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
+# Bytecode is kept, whatever the caller has set: tests start hundreds of programs, nodes of clusters among them, and each would
+# compile the package anew; two processes would rewrite the assertions of all tests in every run.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What an install is made of: the compiled sources, and which packages there are. Other Python files are not in the
 # list: the install points at src/.
 PACKAGES := $(shell find src/metalforge -name '__init__.py')
@@ -142,11 +146,15 @@ docs: $(VENV)/.group-docs
 notebooks: $(VENV)/.group-docs
 	$(BIN)/python tools/notebooks.py examples
 
-wheel: $(VENV)/.installed
+# The objects of the install are those of a wheel, by the same commands: only what has changed since is compiled again.
+build/wheel: | $(VENV)/.installed
+	@for built in build/cp*; do if [ -d "$$built" ]; then cp -a "$$built" $@ && rm $@/CMakeCache.txt; fi; done
+
+wheel: $(VENV)/.installed | build/wheel
 	$(BIN)/python -m pip wheel --no-build-isolation --no-deps --config-settings=build-dir=build/wheel --wheel-dir dist .
 
 # The wheel in an empty environment without a compiler: a campaign of seconds.
-test-wheel: $(VENV)/.installed
+test-wheel: $(VENV)/.installed | build/wheel
 	tools/test_wheel.sh
 
 format: $(VENV)/.group-test
@@ -156,3 +164,4 @@ format: $(VENV)/.group-test
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -prune -exec rm -rf {} +

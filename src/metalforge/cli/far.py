@@ -28,6 +28,8 @@ LOOK_S, UNSEEN_S = 0.5, 1.0
 """Between two looks at the supervisor, and where nobody sees what it says before it is over."""
 PATIENCE_S = 60.0
 """That a supervisor may take to come back before the cluster is given up."""
+STARTING_S = 300.0
+"""That it may take to say its first word: its process begins beside whatever else the machine does."""
 
 
 def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool, as_json: bool) -> None:
@@ -258,6 +260,7 @@ class _Asking:
     def __init__(self, ray: Any, directory: Path) -> None:
         self._ray, self._directory = ray, directory
         self._heard = time.monotonic()
+        self._starting = True
 
     def __call__(self, question: Callable[[], Any]) -> Any:
         from metalforge.core.errors import PlacementError
@@ -266,12 +269,13 @@ class _Asking:
             try:
                 answer = self._ray.get(question(), timeout=PATIENCE_S)
             except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
-                if time.monotonic() - self._heard > PATIENCE_S:
+                silent = self._starting and isinstance(error, self._ray.exceptions.GetTimeoutError)
+                if time.monotonic() - self._heard > (STARTING_S if silent else PATIENCE_S):
                     raise PlacementError(
                         f"the campaign's supervisor is gone: {str(error).strip().partition(chr(10))[0]}"
                         f"\nhint: what was done is kept; go on with: metalforge resume {self._directory}"
                     ) from error
                 time.sleep(LOOK_S)
             else:
-                self._heard = time.monotonic()
+                self._heard, self._starting = time.monotonic(), False
                 return answer

@@ -1,5 +1,6 @@
 """Outputs of a readout as the heads that they are: offset + scale * activation(output) + base(inputs), by name."""
 
+import atexit
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import get_args
@@ -108,3 +109,7 @@ class BaseCurves:
 def decoder_of(layout: HeadLayout) -> Decoder:
     """Return the decoder of a layout; made once, since that takes longer than decoding."""
     return Decoder(layout)
+
+
+# Where threads or frames keep this module to the end, nobody else lets go of what is native in it.
+atexit.register(decoder_of.cache_clear)
