@@ -281,7 +281,7 @@ def replay(
 
 def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     """Print where another steerer would have measured, and what its visits are worth."""
-    from metalforge.campaign.report.words import lattice_name, one_line
+    from metalforge.campaign.report.words import beta_text, lattice_name, one_line
 
     visits = [
         (
@@ -301,10 +301,10 @@ def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     for volume in found.volumes:
         said = volume.reason
         if not said:
+            error = "no chain near it" if volume.other_error is None else f"an error of {volume.other_error:.2g}"
             said = (
-                f"{volume.was:.3g} effective samples at the peak as it was, {volume.other:.3g} with {found.steerer} "
-                f"(modelled); error of beta_c {_number(volume.error, '')} measured, {_number(volume.other_error, '')} "
-                "modelled"
+                f"beta_c = {beta_text(volume.beta_c, volume.error)} with {volume.was:.3g} effective samples there, "
+                f"measured; {error} with {volume.other:.3g} by {found.steerer}, modelled"
             )
         print_text(f"{lattice_name(volume.dims)}: {said}")
     again = f"{found.own}, worked out in the same way, decides {found.own_again} of {len(found.visits)} as it did"

@@ -21,6 +21,7 @@ from metalforge.campaign.report.figure_data_of_chains import (
     plane_of,
     supports_of,
     swaps_of,
+    trajectory_of,
 )
 from metalforge.campaign.report.figure_data_of_run import (
     PipelineFigure,
@@ -30,7 +31,6 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy, head_of
 from metalforge.campaign.view import View, VolumeView, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
@@ -135,10 +135,10 @@ class ChainSent(_Sent, frozen=True, kw_only=True):
     order: str
     edges: list[Any]
     density: list[Any]
-    plane: LoopPlane
+    plane: LoopPlane | None
     memory: ChainMemory | None
     swaps: LadderSwaps | None
-    labels: tuple[str, str] = ("plaquette", "|L|")
+    labels: tuple[str, str]
     """What the two histories are of."""
 
 
@@ -271,49 +271,30 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
     chain = followed.state.chains.get(name)
     if chain is None:
         raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
-    if (plasma := followed.state.spec.plasma) is not None:
-        return _trajectory_sent(chain, plasma.look_for)
-    history, series = history_of(chain), chain.series()
-    order = series.order
+    if (target := followed.state.spec.theory.target) == "peak":
+        history, series = history_of(chain), chain.series()
+        histories, labels = (history.plaquette, history.loop), ("plaquette", "|L|")
+        order, words, plane = series.order, ORDERS[chain.observable].text, plane_of(series.polyakov)
+    else:
+        moved = trajectory_of(chain, target)
+        histories, labels = (moved.gamma, moved.seen), ("\u0393", moved.label)
+        order, words, plane = moved.measured, moved.label, None
     histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
     return ChainSent(
         chain=name,
         beta=chain.beta,
         lattice=lattice_text(chain.dims),
         updates=chain.rows,
-        warmup=history.warmup,
-        plaquette=thinned(history.plaquette),
-        loop=thinned(history.loop),
-        order=ORDERS[chain.observable].text,
+        warmup=chain.warmup,
+        plaquette=thinned(histories[0]),
+        loop=thinned(histories[1]),
+        labels=labels,
+        order=words,
         edges=[] if histogram is None else histogram.edges.tolist(),
         density=[] if histogram is None else histogram.density.tolist(),
-        plane=plane_of(series.polyakov),
+        plane=plane,
         memory=memory_of(order),
         swaps=swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,
-    )
-
-
-def _trajectory_sent(chain: ChainLog, looked_for: str) -> ChainSent:
-    """Return a trajectory for the page: Gamma and what it looks for, segment by segment."""
-    column, label = ("order", "order") if looked_for == "freezing" else ("diffusion_msd", "D_N*")
-    gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
-    seen = chain.column(column)
-    histogram = histogram_of(seen, histogram_edges(seen)) if seen.size > 1 else None
-    return ChainSent(
-        chain=chain.id,
-        beta=chain.beta,
-        lattice=lattice_text(chain.dims),
-        updates=chain.rows,
-        warmup=chain.warmup,
-        plaquette=thinned(gamma),
-        loop=thinned(chain.column(column, measured=False)),
-        order=label,
-        edges=[] if histogram is None else histogram.edges.tolist(),
-        density=[] if histogram is None else histogram.density.tolist(),
-        plane=LoopPlane(np.zeros(0), np.zeros(0), 0.0),
-        memory=memory_of(seen),
-        swaps=None,
-        labels=("\u0393", label),
     )
 
 

@@ -14,6 +14,7 @@ from metalforge.campaign.physics.selection import neighbours, overlap
 from metalforge.campaign.physics.transition import Located
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
+from metalforge.campaign.theories import Target
 from metalforge.statistics.estimate import MIN_LENGTH
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
@@ -43,6 +44,22 @@ def history_of(chain: ChainLog) -> ChainHistory:
     """Return the history of a chain, warm-up too."""
     loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
     return ChainHistory(chain.column("plaquette", measured=False), loop, chain.warmup)
+
+
+class TrajectoryHistory(NamedTuple):
+    """Gamma of a trajectory and what it looks at, segment by segment; `measured` is that after the warm-up."""
+
+    gamma: Floats
+    seen: Floats
+    measured: Floats
+    label: str
+
+
+def trajectory_of(chain: ChainLog, target: Target) -> TrajectoryHistory:
+    """Return the history of a trajectory, warm-up too."""
+    column, label = ("order", "order") if target == "crossing" else ("diffusion_msd", "D_N*")
+    gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
+    return TrajectoryHistory(gamma, chain.column(column, measured=False), chain.column(column), label)
 
 
 class OrderHistogram(NamedTuple):

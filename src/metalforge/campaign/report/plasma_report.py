@@ -13,11 +13,13 @@ from metalforge.campaign.physics.freezing import FreezingFinding
 from metalforge.campaign.physics.transport import PointTransport, TransportCurve, TransportFinding
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.theories import Target
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
 from metalforge.statistics.estimate import with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data import TransitionFigure
+from .figure_data_of_chains import trajectory_of
 from .html import box, card, details, items, note, paragraph, section, table
 from .result import CampaignResult, VolumeResult
 from .words import duration, item_text, lattice_name, say, substrates_text
@@ -185,7 +187,7 @@ def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionF
     chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.dims, c.beta, c.id))
     if chains:
         chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
-        made.append(_histories([chains[i] for i in chosen], result))
+        made.append(_histories([chains[i] for i in chosen], state.spec.theory.target))
     return made
 
 
@@ -229,20 +231,17 @@ def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
     return drawn("freezing", figure)
 
 
-def _histories(chains: Sequence[ChainLog], result: CampaignResult) -> Drawn:
+def _histories(chains: Sequence[ChainLog], target: Target) -> Drawn:
     figure, axes = axes_of(len(chains), 2, (8.6, 1.35 * len(chains) + 0.7))
-    second, label = ("order", "order") if result.freezing else ("diffusion_msd", "$D_N$")
     for i, chain in enumerate(chains):
-        gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
-        for axis, values, colour in zip(
-            axes[2 * i : 2 * i + 2], (gamma, chain.column(second, measured=False)), COLOURS, strict=False
-        ):
+        moved, pair = trajectory_of(chain, target), axes[2 * i : 2 * i + 2]
+        for axis, values, colour in zip(pair, (moved.gamma, moved.seen), COLOURS, strict=False):
             axis.axvspan(0, chain.warmup, color=GREY, alpha=0.28, lw=0)
             axis.plot(np.arange(values.size) + 0.5, values, ".-", color=colour, lw=0.8, ms=3)
             axis.set_xlim(0, max(values.size, 1))
-        axes[2 * i].set_ylabel(r"$\Gamma$")
-        axes[2 * i + 1].set_ylabel(label)
-        axes[2 * i].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.beta):.4g}", fontsize=9)
+        pair[0].set_ylabel(r"$\Gamma$")
+        pair[1].set_ylabel(moved.label)
+        pair[0].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.beta):.4g}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel("segment")
     return drawn("trajectories", figure)

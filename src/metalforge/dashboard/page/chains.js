@@ -58,9 +58,9 @@ function histogram({chain: name, edges, density, order}) {
   });
 }
 
-function plane({chain: name, plane: [re, im, reach]}) {
-  if (!re.length) return nothing(at("plane-plot"));
-  const edge = 1.05 * reach || 1, axis = (label) => ({low: -edge, high: edge, label});
+function plane({chain: name, plane: found}) {
+  if (!found?.[0].length) return nothing(at("plane-plot"));
+  const [re, im, reach] = found, edge = 1.05 * reach || 1, axis = (label) => ({low: -edge, high: edge, label});
   const into = figure(at("plane-plot"), {name: `${name}-plane`, title: "L in the complex plane, measured updates", columns: ["Re L", "Im L"], rows: () => re.map((value, i) => [value, im[i]])});
   plot(into, {square: true, x: axis("Re L"), y: axis("Im L"), describe: `Polyakov loop of ${name} in the complex plane, ${re.length} updates, largest |L| ${number(reach, 3)}`}, (inside, sx, sy) => {
     for (const angle of [0, 2 * Math.PI / 3, 4 * Math.PI / 3]) inside.append(svg("line", {class: "line dotted", x1: sx(0), y1: sy(0), x2: sx(edge * Math.cos(angle)), y2: sy(edge * Math.sin(angle))}));
