@@ -30,7 +30,7 @@ from metalforge.campaign.physics.transport import (
     PointTransport,
     SegmentRows,
     curve_of,
-    observed_transport,
+    told_of,
     transport_of,
 )
 from metalforge.campaign.steerers import CurveSteerer, Uniform
@@ -75,7 +75,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ("ends", 5),
         ("ends", 9),
     )
-    repeats: int = 32
+    repeats: int = 24
     seed: int = 1
 
     @property
@@ -232,9 +232,8 @@ def campaign_on(pools: SegmentPools, steerer: Steerer, seed: Sequence[int]) -> C
             per_segment = new.cost / (plan.visit + plan.warmup)
             new = before._replace(columns=joined, cost=before.cost + plan.visit * per_segment)
         chains[near] = new
-        if (seen := observed_transport(new)) is not None:
-            steerer.tell([seen])
         if (point := transport_of([new])) is not None:
+            steerer.tell([told_of(point, new.chain)])
             points[near] = point
         curve = curve_of([points[known] for known in sorted(points)], plasma.low, plasma.high)
         if curve is not None:
