@@ -8,6 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import evidence
 from site_pages import FROM_THE_ROOT, generated, site_links
 
 MARKS = {
@@ -37,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Turn links of the repository into links of the site, marks of blocks into titles, and gloss words."""
     path = page.file.src_uri
+    if path == "evidence/index.md":
+        markdown = markdown.replace(evidence.MARK, evidence.index())
     if path not in FROM_THE_ROOT.values() and not path.startswith(("reference/", "contributors/rooms/")):
         markdown = site_links(markdown, f"docs/{path}", path)
     if path == "glossary.md":

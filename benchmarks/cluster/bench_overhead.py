@@ -36,7 +36,7 @@ SPEC = CampaignSpec(
 
 
 class Half(msgspec.Struct, frozen=True):
-    """One half of a pair: CPU seconds an update, and seconds until there were rows."""
+    """One half of a pair: CPU seconds per update, and seconds until there were rows."""
 
     cpu_s: float
     start_s: float

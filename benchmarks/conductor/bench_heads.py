@@ -1,9 +1,9 @@
 """One pass of eleven heads, 50 -> 128 -> 12 in float32, against NumPy and against eleven separate models; one thread.
 
 A step is 2 x 178 x 128 = 45,568 flops and reads 91 KB of weights; a query of all heads, which see states and inputs, is
-2 x 178 x 12 = 4,272 flops and 8.5 KB more. Together 49,840 flops and 100 KB a pass; a batch of 8 reads 12.5 KB a pass.
-The ceiling is passes a second if nothing but the larger of the two cost time, by the measured peak of multiply-adds and
-the measured rate of reading so many bytes. Eleven separate models do eleven steps: 505,520 flops and 1.01 MB.
+2 x 178 x 12 = 4,272 flops and 8.5 KB more. Together 49,840 flops and 100 KB per pass; a batch of 8 reads 12.5 KB.
+The ceiling is passes per second if nothing but the larger of the two cost time, by the measured peak of multiply-adds
+and the measured rate of reading so many bytes. Eleven separate models do eleven steps: 505,520 flops and 1.01 MB.
 
 On the emulator the reservoir is W8A8 and the heads W12A12: products of 2 rows by 178 lines by 256 units and of 3 rows
 by 178 by 36. Its ceiling are the two bare integer products; the rest is encoding, decoding, activation and the books.
@@ -200,7 +200,7 @@ def emulator_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]
 def rows() -> Iterator[BenchRow]:
     weights = trained()
     frames = np.random.default_rng(3).normal(size=(200, INPUTS)).astype(np.float32)
-    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread a pass would be slower
+    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread per pass would be slower
         yield from software_rows(weights, frames)
         yield from part_rows(weights, frames)
         yield from emulator_rows(weights, frames)

@@ -4,7 +4,7 @@ On a machine with a CUDA device, CuPy and this package:
 
     python benchmarks/gpu/bench_engine.py [--json FILE] [--quick] [--only ceilings gauge strategies staggered batches]
 
-A force counts 2,808 flop a link, Symanzik's 14,472; bytes are the fewest that must come from memory. Goals are those
+A force counts 2,808 flop per link, Symanzik's 14,472; bytes are the fewest that must come from memory. Goals are those
 of an H200.
 """
 
@@ -143,10 +143,10 @@ def gauge(quick: bool) -> Iterator[Row]:
         if precision == "f64":
             took = seconds(lambda g=grid, u=links: g.sweep("overrelax", u, 255), 2)
             goal = {(LARGE, 1): "0.42 (0.30)", (SMALL, 32): "0.34 (0.31)"}.get((dims, chains), "")
-            yield Row(f"overrelaxation {shape}", took / n * 1e9, "ns a link", goal)
+            yield Row(f"overrelaxation {shape}", took / n * 1e9, "ns per link", goal)
             took = seconds(lambda g=grid, u=links: g.sweep("heatbath", u, 255, one=(5.7, 1, 0, 9)), 2)
             goal = {(LARGE, 1): "0.50 (0.43)", (SMALL, 32): "0.55 (0.46)"}.get((dims, chains), "")
-            yield Row(f"heat bath {shape}", took / n * 1e9, "ns a link", goal)
+            yield Row(f"heat bath {shape}", took / n * 1e9, "ns per link", goal)
             took = seconds(lambda g=grid, u=links: g.sum_plaquettes(links=u, width=2))
             yield Row(f"plaquettes {shape}", took * 1e6, "us", "")
             took = seconds(lambda g=grid, u=links: g.launch("sum_polyakov", g.line_blocks, 128, links=u, width=2))
@@ -164,7 +164,7 @@ def strategies(quick: bool) -> Iterator[Row]:
 
 
 def staggered(quick: bool) -> Iterator[Row]:
-    """The operator and its solvers: 108 reals a site of one parity, 258 an iteration and even site."""
+    """The operator and its solvers: 108 reals per site of one parity, 258 per iteration and even site."""
     hop_goals = {LARGE: "95 % of copy"}
     goals = {
         LARGE: ("260", "130"),

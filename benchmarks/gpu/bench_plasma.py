@@ -4,9 +4,9 @@ On a machine with a CUDA device, CuPy and this package:
 
     python benchmarks/gpu/bench_plasma.py [--json FILE] [--quick]
 
-The floor, written down before: 36 FP64 instructions a pair and a full list. 132 multiprocessors x 64 a clock x 1.98 GHz
-are 0.46 T pairs/s; lists of 176 neighbours within r_c (227 with the skin) give 2.6 (2.0) G atom-steps/s in double
-precision. One box of 4,096 is 0.93 M pairs a step: 2 us of arithmetic and one meeting of all blocks.
+The floor, written down before: 36 FP64 instructions per pair and a full list. 132 multiprocessors x 64 per clock
+x 1.98 GHz are 0.46 T pairs/s; lists of 176 neighbours within r_c (227 with the skin) give 2.6 (2.0) G atom-steps/s in
+double precision. One box of 4,096 is 0.93 M pairs per step: 2 us of arithmetic and one meeting of all blocks.
 A step's time is the slope between a short and a long call, so that copies to and from the host stand apart.
 """
 
@@ -113,7 +113,7 @@ def kernels(state: State, batch: CudaParticleBatch, tuning: Tuning) -> list[Row]
 
 
 def batches(quick: bool) -> list[Row]:
-    """Return atom-steps a second of many boxes."""
+    """Return atom-steps per second of many boxes."""
     rows: list[Row] = []
     state = State(REPLICAS, PlasmaSpec(gamma=GAMMA, kappa=KAPPA, particles=N))
     launches = {"walk_rounds": 0.0}
@@ -154,7 +154,7 @@ def batches(quick: bool) -> list[Row]:
 
 
 def one_box(quick: bool) -> list[Row]:
-    """Return steps a second of few boxes."""
+    """Return steps per second of few boxes."""
     rows: list[Row] = []
     for replicas in (1, 4):
         state = State(replicas, PlasmaSpec(gamma=GAMMA, kappa=KAPPA, particles=N))
@@ -172,7 +172,7 @@ def one_box(quick: bool) -> list[Row]:
             best = max(speed, key=lambda tuning: speed[tuning])
             for name, tuning, every, skin in (
                 ("a sample every 2 steps", best, 2, SKIN),
-                ("three launches a step", best._replace(walk_rounds=0.0), 0, SKIN),
+                ("three launches per step", best._replace(walk_rounds=0.0), 0, SKIN),
                 ("cells 3 to the radius", best._replace(fine=3), 0, SKIN),
                 ("skin 0.7", best, 0, 0.7),
                 ("skin 0.9", best, 0, 0.9),

@@ -58,7 +58,7 @@ extern "C" __global__ void block_sums(const double* x, double* partial, i64 n) {
 }
 extern "C" __global__ void join(double* partial, i64 n) { partial[0] = tree_sum(partial, n); }
 
-// U <- exp(i H) U from U = 1, for momenta of one link a thread: out holds 18 numbers a link.
+// U <- exp(i H) U from U = 1, for momenta of one link per thread: out holds 18 numbers per link.
 extern "C" __global__ void exponentials(const double* momenta, double* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;

@@ -1,11 +1,11 @@
 """Networks of 50 inputs and 128 units on the emulated NPU and in software, against calls, loops and NumPy; one thread.
 
 A step is 178 x 128 = 22,784 products of small integers (W4; twice as many digits for W8, three times for W12), the
-encoding of 178 lines and 128 activations. Its weights are 22 KiB a digit and stay in the first- or second-level cache.
+encoding of 178 lines and 128 activations. Its weights, 22 KiB per digit, stay in the first- or second-level cache.
 With W_in on the host 6,400 of the products are multiply-adds of doubles, 50 KiB more. The floor is the bare loop,
 which does the same arithmetic and keeps no books; `bench npu` compares that one with its products.
 
-The peer of the emulator's rows is the same network by calls of the device, one a step, as a board gets them: encoding,
+The peer of the emulator's rows is the same network by calls of the device, one per step, as a board has them: encoding,
 call and decoding in NumPy. Both give the same bits and the same books. Goals: a run within twice the bare loop, a step
 in 8 us (125 kstep/s) and one of the executor in software in 15 us (67 kstep/s), on a core that does the NumPy step
 of `bench npu` in 6.2 us.
@@ -105,6 +105,6 @@ def software_rows(u: np.ndarray) -> Iterator[BenchRow]:
 
 def rows() -> Iterator[BenchRow]:
     u = np.random.default_rng(0).uniform(-1, 1, (STEPS, INPUTS))
-    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread a step would be slower
+    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread per step would be slower
         yield from emulator_rows(u)
         yield from software_rows(u)

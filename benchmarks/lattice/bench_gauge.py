@@ -1,12 +1,12 @@
 """The gauge kernels against the machine's own ceilings.
 
-Floors, counted a site (3x3 product: 198 flop, counted as written; a link 144 bytes in double precision):
+Floors, counted per site (3x3 product: 198 flop, counted as written; a link 144 bytes in double precision):
 
     plaquette           6 planes x (2 products + trace 36)             2.6 kflop    read 576 B
     force + kick        4 links x (12 staple products + 1 + TA)       10.5 kflop    read 576, update 512 B = 1.6 kB
     link move           4 links x (exp 330 + product 198)              2.1 kflop    1152 + 256 B = 1.4 kB
     overrelaxation      4 links x (13 products + 3 x 150)             12.1 kflop    read and write 1152 B
-    heat bath           the same, plus 12 draws of SU(2)              12.1 kflop    and 36+ Philox blocks a link
+    heat bath           the same, plus 12 draws of SU(2)              12.1 kflop    and 36+ Philox blocks per link
 
 With perfect reuse the force needs 0.15 bytes a flop, so in cache everything here is bound by arithmetic; from memory
 one core's copy bandwidth is close to binding too. The ceiling shown is the larger of the two times, from the
@@ -27,7 +27,7 @@ FLOPS = {"plaquette": 2.6e3, "force + kick": 10.5e3, "link move": 2.1e3, "overre
 BYTES = {"plaquette": 576, "force + kick": 1600, "link move": 1408, "overrelaxation": 1152, "heat bath": 1152}
 BYTES_OF = {"f64": 8, "f32": 4}
 
-# What to aim for at level v4 on the machine of BENCHMARKS.md, ns a link in double precision on one thread. Extents of
+# What to aim for at level v4 on the machine of BENCHMARKS.md, ns per link in double precision on one thread. Extents of
 # the form 4 k + 2 may cost 1.5 times what 8^3x4 does.
 GOALS = {
     ("overrelaxation", (16, 16, 16, 16)): 110,
@@ -37,7 +37,7 @@ GOALS = {
 
 
 def ceilings(precision: str, threads: int) -> tuple[float, float]:
-    """Flops and bytes a second of this machine: multiply-adds in registers, a copy far larger than the cache."""
+    """Flops and bytes per second of this machine: multiply-adds in registers, a copy far larger than the cache."""
     module, rounds = kernels(), 1 << 15
     peak = getattr(module, f"fma_{precision}")
     flops = peak(rounds, threads) / best_of(lambda: peak(rounds, threads))

@@ -1,6 +1,6 @@
 """The staggered operator and its solvers against the machine's own ceilings.
 
-Floors, counted a site of one parity (`iteration_cost` in lattice/solving.py; a link is 18 reals, a colour vector 6):
+Floors, counted per site of one parity (`iteration_cost` in lattice/solving.py; a link is 18 reals, a colour vector 6):
 
     H (one parity)      8 products of 66 + 7 sums of 6                   570 flop    8 links + 2 vectors  = 156 reals
     CG iteration        2 H + 90                                        1230 flop    16 links + 11 vectors = 354 reals
@@ -10,7 +10,7 @@ Floors, counted a site of one parity (`iteration_cost` in lattice/solving.py; a 
 Links that no cache holds are two rows, 12 reals, and the third is made from them: 108 and 258 reals for 820 and 1730
 flop in place of the first two lines. The table counts whole links everywhere, so its rates compare.
 
-At 0.3 to 0.5 flops a byte (double precision) all but the force are bound by memory. The ceiling shown is the larger of
+At 0.3 to 0.5 flops per byte (double precision) all but the force are bound by memory. The ceiling is the larger of
 two times: flops at the multiply-add rate, and bytes at the bandwidth of a copy that touches as much memory as the
 operator's links, both measured in the same run. So on a small lattice it is the bandwidth of a cache, and reading
 alone, which is most of what H does, can be a little faster.
@@ -33,19 +33,6 @@ LATTICES = ((8, 8, 8, 4), (16, 16, 16, 16))
 MASS = 0.1
 FIELDS = 10
 BYTES_OF = {"f64": 8, "f32": 4}
-
-# Grid (AVX-512, naive staggered, even-odd) on the machine of BENCHMARKS.md (two Zen 4 cores), us: shown for
-# orientation, never divided by, since it was not measured in this run. The goal at level v4 there is 1.5 times as fast.
-ELSEWHERE = {
-    ("CG iteration", (8, 8, 8, 4), "f64", 1): "47",
-    ("CG iteration", (8, 8, 8, 4), "f64", 2): "36",
-    ("CG iteration", (8, 8, 8, 4), "f32", 1): "27",
-    ("CG iteration", (8, 8, 8, 4), "f32", 2): "27",
-    ("CG iteration", (16, 16, 16, 16), "f64", 1): "3400",
-    ("CG iteration", (16, 16, 16, 16), "f64", 2): "2080",
-    ("CG iteration", (16, 16, 16, 16), "f32", 1): "1760",
-    ("CG iteration", (16, 16, 16, 16), "f32", 2): "900",
-}
 
 
 def quickest(work: Callable[[], object], rounds: int) -> float:
@@ -126,11 +113,9 @@ def row(name: str, field: GaugeField, threads: int, seconds: float, flops: float
 
     arithmetic = flops / flops_ceiling(field.precision, threads)
     memory = moved / copy_ceiling(field.links.nbytes, threads)
-    elsewhere = ELSEWHERE.get((name, field.dims, field.precision, threads))
-    note = f" (elsewhere: Grid {elsewhere} us)" if elsewhere else ""
     return BenchRow(
         name=f"{name}, {'x'.join(map(str, field.dims))}, {field.precision}, {threads} thread(s): "
-        f"{seconds * 1e6:.1f} us, {moved / seconds / 1e9:.0f} GB/s{note}",
+        f"{seconds * 1e6:.1f} us, {moved / seconds / 1e9:.0f} GB/s",
         value=rate(seconds, "shortest of many"),
         ceiling_name="FMA" if arithmetic > memory else "copy in the same cache",
         ceiling=rate(max(arithmetic, memory), "measured peak rates over the counted floor"),

@@ -1,6 +1,6 @@
 """What Python adds to a trajectory, and what two threads give.
 
-Floor of the overhead: seven kernel calls a trajectory, some 2 us each, against about 4 ms of work on 8^3x4.
+Floor of the overhead: seven kernel calls per trajectory, some 2 us each, against about 4 ms of work on 8^3x4.
 """
 
 from collections.abc import Iterator

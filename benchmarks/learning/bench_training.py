@@ -1,4 +1,4 @@
-"""Training steps a second against reservoirpy and NumPy (PyTorch, where it can be imported), one thread, in one run.
+"""Training steps per second against reservoirpy and NumPy (PyTorch, where it can be imported), one thread, in one run.
 
 50 inputs, 128 units, 2 outputs, float64. One step is one row: the state update, and the readout's learning of the row.
 
@@ -184,7 +184,7 @@ def device_rows() -> Iterator[BenchRow]:
 
 
 def rows() -> Iterator[BenchRow]:
-    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread a step would be slower
+    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread per step would be slower
         yield from readout_rows()
         yield from network_rows()
         yield from device_rows()

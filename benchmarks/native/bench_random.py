@@ -2,7 +2,7 @@
 
 Floor: ten rounds of 2 products, 2 shifts and 4 xors for every two doubles (a vector makes 2 L of them at once). The
 ceiling is that arithmetic alone on four independent blocks, so that no latency shows, measured in the same run; making
-doubles of the bits, addresses and stores come on top. The store of 16 bytes a pair is far from binding.
+doubles of the bits, addresses and stores come on top. The store of 16 bytes per pair is far from binding.
 """
 
 from collections.abc import Iterator

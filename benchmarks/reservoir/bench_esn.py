@@ -1,14 +1,14 @@
-"""Reservoir steps a second against reservoirpy, NumPy/SciPy and PyTorch, one thread, in one run.
+"""Reservoir steps per second against reservoirpy, NumPy/SciPy and PyTorch, one thread, in one run.
 
-Dense, 50 inputs and 128 units, float32: 2 x 178 x 128 = 45,568 flops a step. A single step reads 91 KB of weights; a
-sequence multiplies the inputs of 24 steps at once and reads the 66 KB of recurrent weights a step; a batch of 64 reads
-1.4 KB a sample and is bound by arithmetic.
+Dense, 50 inputs and 128 units, float32: 2 x 178 x 128 = 45,568 flops per step. A single step reads 91 KB of weights; a
+sequence multiplies the inputs of 24 steps at once and reads the 66 KB of recurrent weights per step; a batch of 64
+reads 1.4 KB per sample and is bound by arithmetic.
 
-1,000 units at 10 %, float32: 100,000 recurrent weights. Block-16 stores 4 bytes a weight and 4 a column of a block,
-428 KB, and does 2 x (63 x 16 x 100 + 50,000) = 301,600 flops. CSR stores 8 bytes a weight, 800 KB, and must load
+1,000 units at 10 %, float32: 100,000 recurrent weights. Block-16 stores 4 bytes per weight and 4 per column of a block,
+428 KB, and does 2 x (63 x 16 x 100 + 50,000) = 301,600 flops. CSR stores 8 bytes per weight, 800 KB, and must load
 100,000 states one by one on top.
 
-The ceiling is steps a second if nothing but the larger of the two cost time: flops at the measured peak of
+The ceiling is steps per second if nothing but the larger of the two cost time: flops at the measured peak of
 multiply-adds, or those bytes at the measured rate of reading an array of their size. Activations are not in it. Kernels
 that alternate in the order of units find part of the weights in the first-level cache, so they can come close to it.
 
@@ -16,6 +16,7 @@ PyTorch is not a dependency; its rows appear where it can be imported. The calls
 Rounds are short and many: on a shared machine the shortest one is the one that nobody disturbed.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -45,8 +46,8 @@ class Work(NamedTuple):
     flops: float
     bytes: float
 
-    def ceiling(self) -> Measured:
-        """Return the rate at which one core could do this, from measurements made now."""
+    def seconds(self) -> float:
+        """Return the least seconds that one core could do this in, from measurements made now."""
         module, rounds = kernels(), 20_000
         flops_s = module.fma_f32(rounds, 1) / fastest(lambda: module.fma_f32(rounds, 1))
         seconds = self.flops / flops_s
@@ -55,7 +56,11 @@ class Work(NamedTuple):
             repeats = max(1, round(4e6 / self.bytes))
             read = module.read(weights, repeats)
             seconds = max(seconds, self.bytes / read * fastest(lambda: module.read(weights, repeats)))
-        return rate(seconds, "the larger of flops / FMA peak and bytes / read rate")
+        return seconds
+
+    def ceiling(self) -> Measured:
+        """Return the rate that belongs to it."""
+        return rate(self.seconds(), "the larger of flops / FMA peak and bytes / read rate")
 
 
 def row(name: str, seconds: float, peer_name: str, peer_seconds: float, work: Work) -> BenchRow:
@@ -82,13 +87,18 @@ class Case:
 
     def ours(self) -> tuple[float, float, float]:
         """Seconds a step: called one by one, in a batch, in a sequence."""
-        state, batch, states = self.state.copy(), self.batch.copy(), self.engine.run(self.u)
+        state, batch = self.state.copy(), self.batch.copy()
         step, first = self.engine.step, self.u[0].copy()
         return (
             fastest(lambda: step(state, first, state)),
             fastest(lambda: step(batch, self.batch_u, batch)) / SAMPLES,
-            fastest(lambda: self.engine.run(self.u, out=states)) / self.steps,
+            fastest(self.sequence()) / self.steps,
         )
+
+    def sequence(self) -> Callable[[], object]:
+        """Our sequence of steps, to be timed."""
+        states = self.engine.run(self.u)
+        return lambda: self.engine.run(self.u, out=states)
 
     def arrays(self) -> tuple[float, float]:
         """Seconds a step of NumPy, or SciPy where the matrix is sparse: one by one, in a batch."""
@@ -106,16 +116,16 @@ class Case:
 
         return fastest(sequence) / self.steps, fastest(batch) / SAMPLES
 
-    def reservoirpy(self) -> float:
-        """Seconds a step of a sequence in float64, where reservoirpy is faster than in float32."""
+    def reservoirpy(self) -> Callable[[], object]:
+        """A sequence by reservoirpy in float64, where it is faster than in float32, to be timed."""
         from reservoirpy.nodes import Reservoir
 
         w = self.weights.astype(np.float64)
         node, u = Reservoir(units=w.units, lr=LEAK, W=w.w_res, Win=w.w_in, bias=w.bias), self.u.astype(np.float64)
-        return fastest(lambda: node.run(u)) / self.steps
+        return lambda: node.run(u)
 
-    def torch(self) -> tuple[float, float]:
-        """Seconds a step of PyTorch: in a sequence, in a batch."""
+    def torch(self) -> tuple[Callable[[], object], Callable[[], object]]:
+        """A sequence and a batch by PyTorch, to be timed."""
         import torch
 
         torch.set_num_threads(1)
@@ -123,7 +133,9 @@ class Case:
         w_res = self.weights.w_res
         if isinstance(w_res, csr_array):
             parts = (torch.from_numpy(x) for x in (w_res.indptr, w_res.indices, w_res.data))
-            recurrent = torch.sparse_csr_tensor(*parts, w_res.shape)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it says that this is young
+                recurrent = torch.sparse_csr_tensor(*parts, w_res.shape)
         else:
             recurrent = torch.from_numpy(w_res)
         u, start, columns, batch_u = (
@@ -140,7 +152,15 @@ class Case:
             with torch.inference_mode():
                 torch.lerp(columns, torch.tanh(recurrent @ columns + w_in @ batch_u + bias[:, None]), LEAK)
 
-        return fastest(sequence) / self.steps, fastest(batch) / SAMPLES
+        return sequence, batch
+
+    def peers(self) -> tuple[float, tuple[float, float] | None]:
+        """Seconds a step of reservoirpy in a sequence, and of PyTorch, where it is, in a sequence and in a batch."""
+        node = fastest(self.reservoirpy()) / self.steps
+        if not find_spec("torch"):
+            return node, None
+        sequence, batch = self.torch()
+        return node, (fastest(sequence) / self.steps, fastest(batch) / SAMPLES)
 
 
 def dense(units: int) -> EsnWeights:
@@ -175,27 +195,28 @@ def dense_rows() -> Iterator[BenchRow]:
     single, many = Work(flops, w_in + w_res), Work(flops, (w_in + w_res) / SAMPLES)
     steps = Work(flops, w_res + w_in / 24)
     numpy_one, numpy_batch = case.arrays()
+    node, torch = case.peers()
     name = "dense 50 -> 128, f32"
-    yield row(f"{name}, sequence", sequence, "reservoirpy f64", case.reservoirpy(), steps)
+    yield row(f"{name}, sequence", sequence, "reservoirpy f64", node, steps)
     yield row(f"{name}, sequence", sequence, "NumPy f32", numpy_one, steps)
     yield row(f"{name}, one call per step", one, "NumPy f32", numpy_one, single)
     yield row(f"{name}, batch of 64", batch, "NumPy f32", numpy_batch, many)
-    if find_spec("torch"):
-        torch_sequence, torch_batch = case.torch()
-        yield row(f"{name}, sequence", sequence, "PyTorch f32", torch_sequence, steps)
-        yield row(f"{name}, batch of 64", batch, "PyTorch f32", torch_batch, many)
+    if torch:
+        yield row(f"{name}, sequence", sequence, "PyTorch f32", torch[0], steps)
+        yield row(f"{name}, batch of 64", batch, "PyTorch f32", torch[1], many)
     double = Case(weights, 400)
     twice = Work(2 * flops, 2 * steps.bytes)  # half as many lanes, twice the bytes
-    yield row("dense 50 -> 128, f64, sequence", double.ours()[2], "reservoirpy f64", double.reservoirpy(), twice)
+    yield row("dense 50 -> 128, f64, sequence", double.ours()[2], "reservoirpy f64", double.peers()[0], twice)
 
 
 def sparse_rows() -> Iterator[BenchRow]:
     units, stored = 1000, 100
     free, blocks = (Case(weights, 40) for weights in sparse(units, stored / units))
     scipy_one, scipy_batch = free.arrays()
-    peers = [("SciPy CSR f32", scipy_one, scipy_batch), ("reservoirpy f64", free.reservoirpy(), None)]
-    if find_spec("torch"):
-        peers.append(("PyTorch CSR f32", *free.torch()))
+    node, torch = free.peers()
+    peers = [("SciPy CSR f32", scipy_one, scipy_batch), ("reservoirpy f64", node, None)]
+    if torch:
+        peers.append(("PyTorch CSR f32", *torch))
     n_blocks, w_in = -(-units // BLOCK), 4 * units * INPUTS
     forms: tuple[tuple[str, Case, float, float], ...] = (
         ("block-16", blocks, n_blocks * BLOCK * stored, n_blocks * stored * (4 * BLOCK + 4)),
@@ -234,7 +255,7 @@ def call_rows() -> Iterator[BenchRow]:
 
 
 def rows() -> Iterator[BenchRow]:
-    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread a step would be slower
+    with threadpool_limits(1):  # whoever loaded NumPy's BLAS first: a thread per step would be slower
         yield from dense_rows()
         yield from sparse_rows()
         yield from call_rows()

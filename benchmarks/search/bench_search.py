@@ -3,7 +3,7 @@
 A candidate is 100 units: states of 12 series of 350 steps, a ridge solve of 2,000 rows, the error on 1,000 others.
 Floor: 4,200 steps x 2 x 100 x 101 = 85 Mflop of states in float32, and in float64 the symmetric half of 2 x 2,000 x
 100 x 100 = 20 Mflop of sums, 0.3 Mflop of a Cholesky factorisation and 0.2 Mflop of predictions. The ceiling is
-candidates a second if only those cost time, at the measured peaks of multiply-adds. Activations (420,000 of them),
+candidates per second if only those cost time, at the measured peaks of multiply-adds. Activations (420,000 of them),
 centring and conversions are not in it.
 
 Peers get the networks ready made and are given what suits them: reservoirpy its float64, NumPy all series as one batch.

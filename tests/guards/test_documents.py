@@ -10,7 +10,9 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import evidence  # noqa: E402
 import site_pages  # noqa: E402
+from metalforge.experiments.markdown import run_line  # noqa: E402
 
 DOCUMENTS = [
     ROOT / name
@@ -40,3 +42,25 @@ def test_the_citation_file_is_of_its_format_and_version():
     assert {"message", "title", "authors"} <= set(cited)
     assert all({"name"} <= set(author) or {"family-names"} <= set(author) for author in cited["authors"])
     assert cited["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_the_index_of_tables_has_every_table_with_its_command_machine_and_date():
+    assert evidence.MARK in (ROOT / "docs" / "evidence" / "index.md").read_text()
+    entries = [evidence.entry(page) for page in evidence.pages()]
+    assert len(entries) >= 18
+    assert all(one.question and one.command.startswith(("metalforge ", "PYTHONPATH=tests ")) for one in entries)
+    assert all(re.match(r"\d{4}-\d\d-\d\d, |not recorded$", one.date) for one in entries)
+    stored = {one.name: one.machine for one in entries}
+    assert "NVIDIA H200" in stored["thermodynamics"]
+    assert stored["coverage"] == evidence.NOT_RECORDED
+
+
+def test_a_table_that_stores_its_run_is_believed(tmp_path):
+    page = tmp_path / "x.md"
+    page.write_text(
+        f"# Experiment x\n\nWhy?\n\nMade by `a`; `metalforge b` prints the same.\n\n{run_line()}\n\n| c |\n"
+    )
+    name, question, command, machine, date = evidence.entry(page)
+    assert (name, question, command) == ("x", "Why?", "metalforge b")
+    assert "cores of" in machine
+    assert date.endswith(", ran")

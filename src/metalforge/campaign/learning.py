@@ -3,7 +3,7 @@ r"""What the chains of a campaign teach its heads: rows of a journal go in, mean
 A chain teaches once it has `ENOUGH` effective samples of |L|, from its own rows up to the end of a visit:
 
     schedule       log(2 tau_int of |L|)
-    quality        log(1 / (2 tau_int)) of sweeps: effective samples an update
+    quality        log(1 / (2 tau_int)) of sweeps: effective samples per update
     deconfinement  log(<|L|> N_s^(3/2))
     beta_priority  (beta_c - b0) / unit, with the campaign's own beta_c, where it is established (after its end)
 

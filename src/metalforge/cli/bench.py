@@ -11,6 +11,7 @@ from .output import Json, print_records
 
 if TYPE_CHECKING:
     from metalforge.core.benchmark import BenchRow, Suite
+    from metalforge.core.quantities import Measured
 
 
 def bench(
@@ -43,14 +44,22 @@ def _run(suite: "Suite", as_json: bool) -> None:
 
 
 def _cells(row: "BenchRow") -> tuple[str, ...]:
-    def rate(name: str, value: object) -> str:
-        return f"{name} {value.value:.3g} {value.unit}" if value is not None else ""  # type: ignore[attr-defined]
+    def rate(name: str, value: "Measured | None") -> str:
+        if value is None:
+            return f"{name}: not installed here" if name else ""
+        return f"{name} {value.value:.3g} {value.unit}"
 
     return (
         row.name,
         f"{row.value.value:.3g} {row.value.unit}",
         rate(row.peer_name, row.peer),
-        f"{row.ratio:.2f}" if row.ratio is not None else "",
+        _ratio(row),
         rate(row.ceiling_name, row.ceiling),
         f"{100 * row.fraction:.0f} %" if row.fraction is not None else "",
     )
+
+
+def _ratio(row: "BenchRow") -> str:
+    if row.ratio is None:
+        return ""
+    return f"{row.ratio:.2f}" + (f" ({row.interval[0]:.2f} to {row.interval[1]:.2f})" if row.interval else "")

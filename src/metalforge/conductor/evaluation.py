@@ -54,7 +54,7 @@ class NeitherPhase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _Losses(NamedTuple):
-    """Sums of losses and numbers of rows, one entry a chain that has the label; `chain` says which."""
+    """Sums of losses and numbers of rows, one entry per chain that has the label; `chain` says which."""
 
     sums: Doubles
     rows: Doubles

@@ -53,7 +53,7 @@ def gate_study(trained: Trained, train: Sequence[Example], test: Sequence[Exampl
 
 
 def _threshold(values: Sequence[Doubles]) -> float:
-    """Return what one in 1 / `RATE` updates is above; there is one value a frame."""
+    """Return what one in 1 / `RATE` updates is above; there is one value per frame."""
     every = np.sort(np.concatenate(values))
     allowed = int(len(every) * SWEEPS * RATE)
     return float(every[-1 - allowed])

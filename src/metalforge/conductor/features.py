@@ -1,4 +1,4 @@
-"""What a conductor sees of a chain: named numbers a frame, the same for a corpus and for a campaign.
+"""What a conductor sees of a chain: named numbers per frame, the same for a corpus and for a campaign.
 
 A `FrameMaker` takes the columns that a run or a journal has, in pieces of any length, and gives frames: one for
 `SWEEPS` sweeps, one for each trajectory. The schema `metalforge-features-2` (`data/features.toml`) names the features

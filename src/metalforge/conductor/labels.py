@@ -192,7 +192,7 @@ class Labeller:
         }
 
     def forces(self, entry: ChainEntry) -> float:
-        """Return force evaluations of a trajectory as it was tuned, two a step; 1 for an update of sweeps."""
+        """Return force evaluations of a trajectory as it was tuned, two per step; 1 for an update of sweeps."""
         return 2 * self._steps(entry)[entry.length] if entry.algorithm == "hmc" else 1.0
 
     def unknown_equilibria(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ class Labelled(NamedTuple):
 
 
 class Label(NamedTuple):
-    """How a label is made: one number a frame, one for all, or None."""
+    """How a label is made: one number per frame, one for all, or None."""
 
     make: Callable[[Labelled], Doubles | float | None]
     of_faults: bool = False
@@ -305,7 +305,7 @@ def _quenched_length(seen: Labelled) -> Doubles | None:
         return None
     alike = [c for c in labeller.chains.get(place_of(entry), []) if c.entry.start == entry.start]
     lengths = [length for c in alike if (length := labeller.length(c)) is not None]
-    # One number a coupling and start, asked before there is more than a first frame.
+    # One number per coupling and start, asked before there is more than a first frame.
     return np.where(np.arange(len(seen.rows)) == 0, log(1 + float(np.mean(lengths))), np.nan) if lengths else None
 
 

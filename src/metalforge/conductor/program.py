@@ -13,7 +13,7 @@ reservoir and heads are *one* program and one call:
     NPs = 179 + 12 N          203, 227, 275, 311, 419, 839 for N = 2, 4, 8, 11, 20, 55
 
 That program has no host between its layers, so its activation would be the chip's bounded ReLU. Three more of the
-design's figures do not follow from its own: 10.4 uJ a pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
+design's figures do not follow from its own: 10.4 uJ per pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
 1.4 uJ of design document 000; a batch of 8 in 3.12 ms is 7 times slower than 8 passes of 54 us; and the chip has 78
 processors.
 """

@@ -5,11 +5,13 @@ that was measured seconds before, in the same process.
 """
 
 import importlib.util
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, median, stdev
+from types import ModuleType
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +27,8 @@ STUDENT = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a benchmark.
 
-    `ratio` is value / peer; `fraction` is value / ceiling; either may be absent, not both.
+    `ratio` is value / peer; `fraction` is value / ceiling; either may be absent, not both. A name of a peer without its
+    rate says that the peer is not installed here.
     """
 
     name: str
@@ -34,6 +37,8 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     peer: Measured | None = None
     ceiling_name: str = ""
     ceiling: Measured | None = None
+    turns: tuple[float, ...] = ()
+    """The ratio in each round, where both took turns; `ratio` is then their geometric mean."""
 
     def __post_init__(self) -> None:
         if self.peer is None and self.ceiling is None:
@@ -42,7 +47,17 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def ratio(self) -> float | None:
         """How many times the peer's rate."""
-        return None if self.peer is None else self.value.ratio(self.peer)
+        if self.peer is None:
+            return None
+        return geometric_mean(self.turns) if self.turns else self.value.ratio(self.peer)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the ratio, where it was measured in turns: Student's t of the ratios' logarithms."""
+        if not self.turns:
+            return None
+        _, low, high = mean_interval([math.log(ratio) for ratio in self.turns])
+        return math.exp(low), math.exp(high)
 
     @property
     def fraction(self) -> float | None:
@@ -56,15 +71,65 @@ def best_of(work: Callable[[], object], *, repeats: int = 5, minimum_s: float = 
     The first call, which pays for page faults and caches, is not counted.
     """
     work()
-    best = float("inf")
-    for _ in range(repeats):
-        calls, elapsed, start = 0, 0.0, time.perf_counter()
-        while not calls or elapsed < minimum_s:
-            work()
-            calls += 1
-            elapsed = time.perf_counter() - start
-        best = min(best, elapsed / calls)
-    return best
+    return min(seconds_of(work, minimum_s) for _ in range(repeats))
+
+
+def seconds_of(work: Callable[[], object], minimum_s: float) -> float:
+    """Return the seconds of one call of `work`, over as many as fill `minimum_s`."""
+    calls, elapsed, start = 0, 0.0, time.perf_counter()
+    while not calls or elapsed < minimum_s:
+        work()
+        calls += 1
+        elapsed = time.perf_counter() - start
+    return elapsed / calls
+
+
+Turn = Callable[[], float]
+"""Does a piece of work and returns the seconds that it took."""
+
+
+def timed(work: Callable[[], object], minimum_s: float = 0.1) -> Turn:
+    """Return a turn that calls `work` until `minimum_s` have passed, and gives the seconds of one call."""
+    return lambda: seconds_of(work, minimum_s)
+
+
+def rows_in_turns(
+    name: str,
+    ours: Turn,
+    peers: Mapping[str, Turn | None],
+    floor: tuple[str, Turn],
+    *,
+    amount: float,
+    unit: str,
+    rounds: int,
+) -> Iterator[BenchRow]:
+    """Yield a row for each peer: in every round ours, all peers and the floor have a turn, and ratios are of a round.
+
+    All do `amount` of `unit` in a turn. Rates are of the median round, the ceiling is of the shortest one. A peer that
+    is None is not installed; its row says so and has the ceiling alone.
+    """
+    floor_name, fastest_possible = floor
+    here = {peer: turn for peer, turn in peers.items() if turn is not None}
+    turns = (ours, fastest_possible, *here.values())
+    for turn in turns:  # the first call pays for page faults and caches
+        turn()
+    mine, least, *theirs = zip(*([turn() for turn in turns] for _ in range(rounds)), strict=True)
+    seconds = dict(zip(here, theirs, strict=True))
+
+    def rate(of_one: float, how: str) -> Measured:
+        return Measured(value=amount / of_one, unit=unit, how=how)
+
+    for peer in peers:
+        beside = seconds.get(peer)
+        yield BenchRow(
+            name=name,
+            value=rate(median(mine), f"median of {rounds} rounds in turns"),
+            peer_name=peer,
+            peer=None if beside is None else rate(median(beside), f"median of {rounds} rounds in turns"),
+            ceiling_name=floor_name,
+            ceiling=rate(min(least), f"shortest of {rounds} rounds in turns"),
+            turns=() if beside is None else tuple(b / a for a, b in zip(mine, beside, strict=True)),
+        )
 
 
 def processor_s(pids: Iterable[int]) -> float:
@@ -82,10 +147,26 @@ def processor_s(pids: Iterable[int]) -> float:
     return total
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of a few values and its 95 % interval by Student's t."""
+    mean, half = fmean(values), STUDENT[len(values)] * stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
 def interval_text(ratios: Sequence[float]) -> str:
-    """Return the mean of a few ratios with its 95 % interval by Student's t, in words."""
-    mean, half = fmean(ratios), STUDENT[len(ratios)] * stdev(ratios) / len(ratios) ** 0.5
-    return f"ratio {mean:.3f}, 95 % interval {mean - half:.3f} to {mean + half:.3f}"
+    """Return the mean of a few ratios with its 95 % interval, in words."""
+    mean, low, high = mean_interval(ratios)
+    return f"ratio {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}"
+
+
+def load_benchmark(file: Path) -> ModuleType:
+    """Return a benchmark file as a module: suites take works from one another by it."""
+    spec = importlib.util.spec_from_file_location(f"metalforge_benchmarks_{file.parent.name}_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise SpecError(f"{file} cannot be loaded as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Suite(NamedTuple):
@@ -97,13 +178,8 @@ class Suite(NamedTuple):
     def rows(self) -> Iterator[BenchRow]:
         """Run the files in order and yield the rows of each when it is done."""
         for file in self.files:
-            spec = importlib.util.spec_from_file_location(f"metalforge_benchmarks_{self.name}_{file.stem}", file)
-            if spec is None or spec.loader is None:
-                raise SpecError(f"{file} cannot be loaded as a Python module")
-            module = importlib.util.module_from_spec(spec)
             with strangers_code(f"{file} failed"):
-                spec.loader.exec_module(module)
-                rows = list(module.rows())
+                rows = list(load_benchmark(file).rows())
             yield from rows
 
 

@@ -1,4 +1,4 @@
-"""Rows of a chain or a trajectory: one an update, by observable, each of a phase; what its runner keeps of it."""
+"""Rows of a chain or a trajectory: one per update, by observable, each of a phase; what its runner keeps of it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -221,7 +221,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         table.append((case.name, "none", f"{raised} in {looked:,} updates", *"----"))
     rate = wilson(alarms, updates)
     rows.append(row_of("all", "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
-    check = (f"at most {FOR_ALARMS:g} false alarms an update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
+    check = (f"at most {FOR_ALARMS:g} false alarms per update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
     said = words("faults.all", block=BLOCK, learned=LEARNED, longest=LONGEST, high=rate.high)
     return Result.of(rows, table, said, [check])
 

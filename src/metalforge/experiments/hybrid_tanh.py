@@ -126,7 +126,7 @@ OVERHEAD = {
 
 
 def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
-    """Return what the activation costs on the host, one sample a step, beside the step it belongs to."""
+    """Return what the activation costs on the host, one sample per step, beside the step it belongs to."""
     series = np.concatenate(list(problem.test.inputs[:20]))[:TIMED_STEPS]
     trained = _trained(problem)
 
@@ -141,7 +141,7 @@ def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
         return {name: 1e6 * part.value / seen.steps for name, part in parts.items()}
 
     def by_calls() -> float:
-        """Microseconds of the activation alone, one call a step."""
+        """Microseconds of the activation alone, one call per step."""
         w = trained.weights
         state, pre = np.zeros((1, w.units), w.dtype), np.ones((1, w.units), w.dtype)
         begin = perf_counter()

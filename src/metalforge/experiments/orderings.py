@@ -3,7 +3,7 @@ r"""Experiment 018: the same campaign in the orderings A to E, one after another
 `sequential` is one producer with screen and steering, as the published design ran its substrates: one at a time. The
 orderings have two logical substrates, `cpu:0` and `cpu:1`; B has a scout on a smaller volume besides. Of every run:
 
-    updates a second        over equal windows of its wall time, with Student's interval
+    updates per second        over equal windows of its wall time, with Student's interval
     effective samples       sum over chains n / (2 tau_int) of |L| on the first volume, a second of wall time
     beta_c                  by reweighting of all its chains; pull = (beta_c - sequential's) / combined error
     utilisation             share of the time in which the stages of a substrate were busy
@@ -161,7 +161,7 @@ def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutc
 
 
 def _rate(records: Sequence[Record], state: CampaignState) -> Interval:
-    """Return updates a second with Student's interval over `WINDOWS` equal parts of the run."""
+    """Return updates per second with Student's interval over `WINDOWS` equal parts of the run."""
     began, lasted = state.opened.at, state.seconds
     rows = [(record.at, len(next(iter(record.columns.values())))) for record in records if isinstance(record, Rows)]
     if not rows or lasted <= 0:

@@ -137,7 +137,7 @@ class WarmUps:
         return np.asarray(sign * (np.array(found) - self.truth) / self.sigma)
 
     def at_equal_premature(self, lengths: Doubles) -> Interval:
-        """Return the trajectories a chain that predicted lengths save against one length for all.
+        """Return the trajectories per chain that predicted lengths save against one length for all.
 
         Either is as short as can be while it ends too early as often as the standard length does: so many are added to
         every prediction.

@@ -43,7 +43,7 @@ class Accuracy(NamedTuple):
 
 
 class StrategySeen(NamedTuple):
-    """A card: its name, float instructions a second at most, walks measured again and again, and accuracies."""
+    """A card: its name, float instructions per second at most, walks measured again and again, and accuracies."""
 
     card: str
     floats_per_s: float

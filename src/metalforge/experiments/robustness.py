@@ -273,7 +273,7 @@ def _percent(row: ResultRow) -> Interval:
 
 
 def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
-    """Give one line a task, model and epsilon; accuracies in percent with their intervals."""
+    """Give one line per task, model and epsilon; accuracies in percent with their intervals."""
     columns = (
         "random signs", "fgsm from twin", "pgd from twin", "fgsm own", "pgd own", "square own", "worst",
         "against twin", "against same weights", "pgd transfer",

@@ -5,7 +5,7 @@ The campaign looks for beta_c of one lattice, near where a smaller one has it; a
 `lattice.heatbath` and `lattice.overrelax` make (see `scale_model`), and everything else is a scan's default.
 
 Time to an error of 1e-4 is modelled: error^2 times rows of the longest run, which is the same for all lattices when
-rows are counted, over the rows a second that a run made; not less than a warm-up and a visit take on a lane.
+rows are counted, over the rows per second that a run made; not less than a warm-up and a visit take on a lane.
 
 Runs are lines of a file (`--file`): one that is there is not made again, and `--shard table` makes none; `--only`
 leaves it at some of them.
@@ -140,7 +140,7 @@ class ScaleOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class CoreCampaign(NamedTuple):
-    """A campaign on cores of this machine, run or simulated: share of the lanes' time, and updates a second."""
+    """A campaign on cores of this machine, run or simulated: share of the lanes' time, and updates per second."""
 
     lanes: int
     busy: float
@@ -367,7 +367,7 @@ def _checks(outcomes: Sequence[ScaleOutcome]) -> Iterator[Check]:
         asks = f"{1e3 * one.ask_s[0]:.0f} ms, p99 {1e3 * one.ask_s[1]:.0f} ms"
         yield f"{one.case}: an ask in {1e3 * ASK_S:g} ms", asks, one.ask_s[0] <= ASK_S
         mb = one.mb_per_minute
-        yield f"{one.case}: at most {MB_PER_MINUTE:g} MB a minute of journal", f"{mb:.3g}", mb <= MB_PER_MINUTE
+        yield f"{one.case}: at most {MB_PER_MINUTE:g} MB per minute of journal", f"{mb:.3g}", mb <= MB_PER_MINUTE
         took = f"{one.resume_s:.1f} s, {one.rows:,} rows"
         yield f"{one.case}: taken up again in {RESUME_S:g} s", took, one.resume_s <= RESUME_S
 

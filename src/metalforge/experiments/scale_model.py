@@ -1,6 +1,6 @@
 r"""Simulated lanes of a large machine: how fast they are, how they fail, and rows with the statistics of a lattice.
 
-A lane is a card that makes 57,000 updates a second of 8^3x4, 1.17e8 sites a second, or a core at a rate that was
+A lane is a card that makes 57,000 updates per second of 8^3x4, 1.17e8 sites per second, or a core at a rate that was
 measured. On lattices of aspect ratio 4 the distance of the two phases in E is the same for every N_t, since
 Delta E = 6 V Delta P with V = (4 N_t)^3 N_t and Delta P ~ N_t^-4, while the width of E within a phase grows as
 V^(1/2): so rows are those of the exact model "like 8^3x2" (`exact_model.FIRST_ORDER`) with that width. A phase lasts
@@ -8,7 +8,7 @@ V^(1/2): so rows are those of the exact model "like 8^3x2" (`exact_model.FIRST_O
 
 What fails and what is slow:
 
-    failures      The training of Llama 3 had 419 unexpected interruptions in 54 days on 16,384 cards, 1.97e-5 a card
+    failures      The training of Llama 3 had 419 unexpected interruptions in 54 days on 16,384 cards, 1.97e-5 per card
                   and hour (A. Grattafiori et al., arXiv:2407.21783). Six times that is assumed here, 1.24e-4, or one
                   in 7.9 hours on 1,024 cards: shared research clusters lose jobs more often than that training did
                   (A. Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters",
@@ -88,7 +88,7 @@ class Machine(NamedTuple):
     """Whether a lane runs many chains at once."""
 
     def speeds_of(self, rng: np.random.Generator) -> Floats:
-        """Return the speed of every lane in sites a second, stragglers among them."""
+        """Return the speed of every lane in sites per second, stragglers among them."""
         shares = np.array([share for share, _ in self.speeds])
         kinds = np.arange(self.lanes) / self.lanes
         speed = np.array([speed for _, speed in self.speeds])[np.searchsorted(np.cumsum(shares), kinds, side="right")]

@@ -101,7 +101,7 @@ class ChainBatch:
         ]
 
     def collect_columns(self) -> list[Columns]:
-        """Wait for what was started, and return what every chain gave: its observables, a number an update.
+        """Wait for what was started, and return what every chain gave: its observables, a number per update.
 
         A chain of a ladder has a column `beta`: the coupling that it held.
         """

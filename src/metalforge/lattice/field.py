@@ -159,7 +159,7 @@ class GaugeField(OnGrid):
 
 
 class Momenta(OnGrid):
-    """Eight reals a link, conjugate to the links of one field."""
+    """Eight reals per link, conjugate to the links of one field."""
 
     def __init__(self, field: GaugeField) -> None:
         super().__init__(field.grid)

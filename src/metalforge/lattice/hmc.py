@@ -87,7 +87,7 @@ def hmc_trajectory(
     workspace = workspace or make_workspace(field)
     momenta, backup = workspace
     system = _System(field, momenta, beta, action, sea)
-    # Rounding takes the links off the group by about 1e-15 a trajectory; mended here, outside the reversible part.
+    # Rounding takes the links off the group by about 1e-15 per trajectory; mended here, outside the reversible part.
     field.reunitarise()
     backup.assign(field)
     momenta.refresh(**address)

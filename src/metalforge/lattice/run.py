@@ -1,4 +1,4 @@
-"""One chain from its start to its last measurement: quench, warm-up, then frozen measurement, with a row an update.
+"""One chain from its start to its last measurement: quench, warm-up, then frozen measurement, with a row per update.
 
 Whoever runs chains runs them here. A checkpoint holds the chain, how far its warm-up has come and the rows since some
 update; a run that continues from it gives the bits of one that was never interrupted. Rows that somebody wrote down

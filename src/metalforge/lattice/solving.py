@@ -67,7 +67,7 @@ class SolveOptions(TypedDict, total=False):
 def iteration_cost(sites: int, precision: str, updates: float = 1.0) -> tuple[float, float]:
     """Return flops and bytes of one iteration on `sites` sites of one parity that updates so many solutions.
 
-    H is 570 flop a site (eight products of 66 and seven sums of 6) and reads eight links of 18 reals
+    H is 570 flop per site (eight products of 66 and seven sums of 6) and reads eight links of 18 reals
     (an engine that keeps two rows of each, a third less). The passes are
     those of staggered_solver.cpp: y = H p (reads p, writes y), r (reads y, p, r, writes r), and for each solution x and
     p (reads r once, reads and writes x and p).

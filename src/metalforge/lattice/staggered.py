@@ -1,4 +1,4 @@
-"""Colour fields, three complex numbers a site of one parity, and the one-link staggered Dirac operator on them.
+"""Colour fields, three complex numbers per site of one parity, and the one-link staggered Dirac operator on them.
 
 Even-odd, D = m + H on a gauge field, antiperiodic in time:
 

@@ -53,7 +53,7 @@ Dims: TypeAlias = tuple[int, int, int, int]
 
 Buffer: TypeAlias = object
 BufferKind = Literal["links", "momenta", "colours"]
-"""What a buffer holds: a matrix a link, eight reals a link, or three complex numbers a site of one parity."""
+"""What a buffer holds: a matrix per link, eight reals per link, or three complex numbers per site of one parity."""
 
 Floats: TypeAlias = NDArray[np.float64]
 ActionKernel: TypeAlias = tuple[str, Floats] | None

@@ -98,7 +98,7 @@ def calibrate(
 
 
 def take_turns(names: Sequence[str], measure: Callable[[str], float], rounds: int) -> dict[str, list[float]]:
-    """Return the scores that `measure` gave each candidate, one a round, for `judge`."""
+    """Return the scores that `measure` gave each candidate, one per round, for `judge`."""
     scores: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         # Forward, then backward: a linear drift over a round does not favour those that come first.

@@ -5,7 +5,7 @@ Conventions, the same everywhere:
 - Length a = (3 / (4 pi n))^(1/3), time 1 / omega_p, energy Q^2 / (4 pi eps0 a). Then n = 3 / (4 pi), the mass is 3,
   kT = 1 / Gamma, L = (4 pi N / 3)^(1/3), and about r^3 particles lie within r.
 - phi = exp(-kappa r) / r, F = phi (1 + kappa r) / r; pairs within r_c, where the force is `tol` of that at 1.7.
-- u / Gamma is the potential energy of pairs a particle, without the neutralising background, beta P / n the pressure,
+- u / Gamma is the potential energy of pairs per particle, without the neutralising background, beta P / n the pressure,
   both with tails (g = 1) beyond r_c.
 - A run warms up in a bath (Langevin) and then is NVE: its Gamma is measured, not the one it was asked for.
 """

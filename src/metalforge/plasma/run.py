@@ -69,7 +69,7 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     gamma_measured: Quoted
     """Of the temperature that NVE found: what the other numbers belong to."""
     u_over_gamma: Quoted
-    """Potential energy of pairs a particle, in Q^2/(4 pi eps0 a), with its tail."""
+    """Potential energy of pairs per particle, in Q^2/(4 pi eps0 a), with its tail."""
     pressure: Quoted
     """beta P / n, with its tail."""
     diffusion: Quoted

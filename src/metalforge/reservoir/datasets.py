@@ -1,4 +1,4 @@
-r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64, one row a sample.
+r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64, one row per sample.
 
 Flows are integrated by Runge and Kutta's fourth-order steps of `interval / substeps`, and every `substeps`-th point is
 kept. A `seed` moves the start a little, which on an attractor is enough for another series; `discard` samples are

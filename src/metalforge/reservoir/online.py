@@ -83,7 +83,7 @@ class Lms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rls:
-    """Recursive least squares: exact after every row, width^2 operations a row.
+    """Recursive least squares: exact after every row, width^2 operations per row.
 
     A forgetting below 1 follows targets that drift; its memory is 1 / (1 - forgetting) rows, which must be several
     times the width, or directions that no row excites grow without bound.

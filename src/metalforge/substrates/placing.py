@@ -53,7 +53,7 @@ class Policy(StrEnum):
     LATENCY = "latency"
     """The preferred kind, else any; among those the shortest modelled or measured call."""
     ENERGY = "energy"
-    """The preferred kind, else any; among those the fewest joules a call."""
+    """The preferred kind, else any; among those the fewest joules per call."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):

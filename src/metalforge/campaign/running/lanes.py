@@ -137,7 +137,7 @@ def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
 
 
 def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -> list[ChainLane]:
-    """Return the lanes of a substrate: one a core (``cpu:0``, ``cpu:1``) or as many as the spec wants; one a card."""
+    """Return the lanes of a substrate: one per core (``cpu:0``, ``cpu:1``), or as the spec wants; one per card."""
     info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads, strategy=strategy)
     names, cores = [info.name if strategy == "native" else engine.name], info.properties.get("cores")
     if cores is not None:

@@ -29,7 +29,7 @@ from .heads import SOFTWARE, Heads
 
 SCHEDULE, QUENCH = "schedule", "quenched_length"
 LAYOUT = "gpu-prep-11"
-"""Of the second; it is asked once a chain, on the host."""
+"""Of the second; it is asked once per chain, on the host."""
 SAMPLES = 10
 """Independent samples of a visit: what the default one has on 8^3x4 at the transition, 2 tau_int being about 60."""
 BETWEEN = 0.5, 2.0

@@ -18,10 +18,10 @@ from .point import NOTHING, PointChain, Unsound
 
 DRIFT, RMS = "rule:drift", "rule:energy"
 MOST_DRIFT = 3e-3
-"""Change of the energy a particle over the rows of a block and the row before it, in kT: some times what good runs
+"""Change of the energy per particle over the rows of a block and the row before it, in kT: some times what good runs
 have in all."""
 MOST_RMS = 2e-2
-"""Fluctuation of the energy a particle within a segment, in kT: twice what a good time step has."""
+"""Fluctuation of the energy per particle within a segment, in kT: twice what a good time step has."""
 MOST_MOMENTUM = 1e-9
 """Total momentum over what particles have by chance: it is zero, and rounding takes it nowhere."""
 WITNESS_SEGMENTS = 16

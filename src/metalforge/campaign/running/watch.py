@@ -72,7 +72,7 @@ class HeadWatch:
         return self._at.told
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
-        """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time.
+        """Return the iterations per solve of the coming trajectory, by the head if it is trusted, else as last time.
 
         Of the first one after a quench it is what was asked before that.
         """

@@ -1,4 +1,4 @@
-"""A file of records that survives its process: one checked line a record, appended and never changed."""
+"""A file of records that survives its process: one checked line per record, appended and never changed."""
 
 import errno
 import os

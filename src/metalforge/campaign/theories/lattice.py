@@ -117,7 +117,7 @@ class Lattice(SpecTable, frozen=True, kw_only=True):
         return "hot" if number % 2 == 0 else "cold"
 
     def bytes_of(self, dims: Dims) -> int:
-        """Return four links of 18 reals a site; a trajectory has momenta and the links before it besides."""
+        """Return four links of 18 reals per site; a trajectory has momenta and the links before it besides."""
         return prod(dims) * 72 * (8 if self.precision == "f64" else 4) * (3 if self.algorithm == "hmc" else 1)
 
     @property

@@ -11,7 +11,7 @@ that broadcasts to `u`: 0 where nothing may change, such as the rest before a sh
 `square_attack` is a random search that asks for scores only, after the Square attack, for sequences.
 (M. Andriushchenko, F. Croce, N. Flammarion, M. Hein, "Square attack", ECCV 2020.) Every number is always moved by
 +epsilon or -epsilon. The start has one sign for each input line through all of time, their stripes. Each query then
-gives new signs, one a line, to a block: neighbouring steps, and lines chosen at random since lines have no neighbours.
+gives new signs, one per line, to a block: neighbouring steps, and lines chosen at random, as lines have no neighbours.
 What raises the margin stays. The block's share of a sequence shrinks on their schedule.
 
 It needs no slopes, so that nothing which hides slopes can hold it off: where it does better than an attack by slopes,

@@ -1,6 +1,6 @@
 r"""Shares over sequences of several reservoirs, with intervals: what was right, what an attack carried over.
 
-A share is sum(numerator) / sum(denominator), two numbers a sequence. Its interval is a percentile bootstrap in two
+A share is sum(numerator) / sum(denominator), two numbers per sequence. Its interval is a percentile bootstrap in two
 levels: reservoirs are drawn with replacement, then whole sequences within each, so that it holds for another reservoir
 and other sequences of the same kind. Several models judged on the same sequences are drawn together: a difference of
 theirs has the interval of paired cases. (A. Davison, D. Hinkley, "Bootstrap methods and their application", 1997.)

@@ -28,7 +28,7 @@ MOST_LINES = ((1 << 19) - 1) // (15 * 7)
 
 
 def requantise(folded: Doubles, digits: int, scales: Doubles | None = None) -> tuple[NDArray[np.int64], Doubles]:
-    """Return integers and one scale a row for weights (outputs, inputs); rows keep a scale that still serves them."""
+    """Return integers and one scale per row for weights (outputs, inputs); rows keep a scale that still serves them."""
     limit = digit_limit(digits)
     peak = np.abs(folded).max(axis=1)
     fresh = np.where(peak > limit * np.finfo(np.float64).tiny, peak / limit, 1.0)

@@ -1,7 +1,7 @@
-"""How fast a device learns: steps a second measured on this machine, and modelled under each profile, side by side.
+"""How fast a device learns: steps per second measured on this machine, and modelled under each profile, side by side.
 
 The design documents' line, "54 us forward, 1 us loss, 100 us backward, 86 us update: about 240 us, 4,200 steps a
-second", is put together here from its parts: 241 us, 4,149 a second under `akd1000-claimed`, and 68 under
+second", is put together here from its parts: 241 us, 4,149 per second under `akd1000-claimed`, and 68 under
 `akd1000-published`, where the update alone is 14 ms. The host's two parts are the design documents' own figures;
 `measure_speed` measures them.
 """

@@ -68,7 +68,7 @@ class Op(BriefRepr):
         return 0
 
     def flops(self, inputs: Sequence[Shape]) -> float:
-        """Return floating point operations for one sample: two a weight, or one an output where there are none."""
+        """Return floating point operations for one sample: two per weight, or one per output where there are none."""
         if self.parameters:
             return 2.0 * self.parameters * entries(inputs[0][:-1])
         return float(sum(map(entries, self.shapes(inputs))))
@@ -99,7 +99,7 @@ class FullyConnectedOp(Op):
 
     @property
     def int4_exact(self) -> bool:
-        """Whether one int4 digit and a scale a row hold the weights without loss (to float32 rounding)."""
+        """Whether one int4 digit and a scale per row hold the weights without loss (to float32 rounding)."""
         if isinstance(self.weights, Quantized):
             return bool(np.abs(self.weights.values).max(initial=0) <= 7)
         q = quantize(self.weights, 4)
@@ -136,7 +136,7 @@ class Elementwise(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RecurrentStep(Op):
-    """s' = (1 - a) s + a f(W_in u + W_res s + b); the executor keeps s, one row a sample, from call to call."""
+    """s' = (1 - a) s + a f(W_in u + W_res s + b); the executor keeps s, one row per sample, from call to call."""
 
     kind: ClassVar[str] = "recurrent_step"  # type: ignore[misc]
     stateful: ClassVar[bool] = True
@@ -323,7 +323,7 @@ class SoftwareOnly(Op):
     reason: str = "no NPU has this op"
     parameters: int = 0
     operations: float = 0.0
-    """Floating point operations for one sample; 0 where one an output says enough."""
+    """Floating point operations for one sample; 0 where one per output says enough."""
     arity: ClassVar[int | None] = None
 
     @property
@@ -337,5 +337,5 @@ class SoftwareOnly(Op):
         return self.output_shapes
 
     def flops(self, inputs: Sequence[Shape]) -> float:
-        """What the importer counted, or one an output."""
+        """What the importer counted, or one per output."""
         return self.operations or float(sum(map(entries, self.output_shapes)))

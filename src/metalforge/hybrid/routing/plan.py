@@ -238,7 +238,7 @@ def cells(row: OpPlan) -> tuple[str, ...]:
 
 
 def table(record: PlanRecord) -> TextTable:
-    """Return a line an op."""
+    """Return a line per op."""
     head = f"{record.graph}: policy {record.policy}, objective {record.objective}, device {record.profile}"
     title = f"{head}, host {record.host_profile}, tolerance {record.tolerance:g}, batch {record.batch}"
     return TextTable(title, HEADER, [cells(row) for row in record.ops])

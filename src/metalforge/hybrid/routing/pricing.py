@@ -1,6 +1,6 @@
 """What a plan is asked for, and what ops and jobs cost by the price lists of `substrates`.
 
-Host: one call an op; its arithmetic, and the bytes that come from memory. Weights come from memory only where those of
+Host: one call per op; its arithmetic, and the bytes that come from memory. Weights come from memory only where those of
 the whole model do not fit the largest cache, for a model that runs again and again finds them there otherwise.
 
 Device: one call a program. The profiles' figure of a call is a round trip as a host sees it, so moving inputs and

@@ -100,7 +100,7 @@ def update_targets(graph: OpGraph) -> frozenset[str]:
 
 
 def _stack(parts: Sequence[Quantized]) -> Quantized:
-    """Return integers with one scale a row, from parts with one a row or one in all."""
+    """Return integers with one scale per row, from parts with one per row or one in all."""
     return Quantized(
         values=np.concatenate([q.values.astype(np.int16) for q in parts]),
         scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in parts]),

@@ -124,7 +124,7 @@ class HybridExecutor(Closing):
 
     @property
     def state(self) -> dict[str, Array]:
-        """Copies of the states by node, a row a sample; a node at rest has none."""
+        """Copies of the states by node, a row per sample; a node at rest has none."""
         return {name: value.copy() for name, value in self._states.items()}
 
     @state.setter

@@ -1,7 +1,7 @@
 r"""Phase 2: among the best candidates, the one that is best on the chip, within a budget.
 
 A finalist is put on an emulated device with its weights in four bits and its activation on the host, and its readout is
-fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: one to four chip rows a step) until
+fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: one to four chip rows per step) until
 
     error_int4 <= (1 + tolerance) error          both NRMSE on validation data
 

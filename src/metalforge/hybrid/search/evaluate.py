@@ -33,7 +33,7 @@ RUNGS = (0.25, 1.0)
 
 
 def head_parts(plan: HeadPlan, units: int, outputs: int) -> list[tuple[slice, slice]]:
-    """Return (units, outputs) of each readout: one of everything, or one a head with a run of units of its own."""
+    """Return (units, outputs) of each readout: one of everything, or one per head with a run of units of its own."""
     if plan == "shared" or outputs == 1:
         return [(slice(0, units), slice(0, outputs))]
     ends = np.linspace(0, units, outputs + 1).astype(int)

@@ -247,7 +247,7 @@ def run_study(
 
     pool = ThreadPoolExecutor(max_workers=thread_count(threads))
     try:
-        with one_thread():  # a core a candidate: BLAS threads of their own would only get in the way
+        with one_thread():  # a core per candidate: BLAS threads of their own would only get in the way
             left = max(trials - before, 0)
             asked = book.ask(min(batch, left))
             while asked:

@@ -38,7 +38,7 @@ Meeting: TypeAlias = Literal["", "cluster", "grid"]
 BLOCK = 32
 """Sites of a block of memory (sites.cuh)."""
 LINK_THREADS, PLANE_THREADS, SITE_THREADS = 4 * BLOCK, 6 * BLOCK, 128
-"""Threads of a block of the kernels that have a thread a link, a plane of a site, or a site."""
+"""Threads of a block of the kernels that have a thread per link, per plane of a site, or per site."""
 
 LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
 CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)

@@ -34,7 +34,7 @@ from .walker import Walker
 __all__ = ["CudaEngine", "measured_choice"]
 
 SWEEP_THREADS = 64
-"""Threads of a block of the kernels that have a thread a site of one parity."""
+"""Threads of a block of the kernels that have a thread per site of one parity."""
 WORK = np.dtype(
     [
         *LATTICE,
@@ -167,7 +167,7 @@ class CudaGrid:
         self.line_blocks = 2 * -(-half // dims[3] // SITE_THREADS)
         self._sweep_blocks = -(-half // SWEEP_THREADS)
         self._few = chains * self.link_blocks <= card.limits.multiprocessors
-        # No kernel has more blocks than those with a thread a link, nor more than four sums.
+        # No kernel has more blocks than those with a thread per link, nor more than four sums.
         self.sums = {
             "partial": DeviceBuffer(card, chains * 4 * self.link_blocks, np.float64),
             "sums": DeviceBuffer(card, chains * 4, np.float64),
@@ -229,7 +229,7 @@ class CudaGrid:
     # Kernels.
 
     def on_links(self, kernel: str, **values: Any) -> None:
-        """Launch a kernel with a thread a link."""
+        """Launch a kernel with a thread per link."""
         self.launch(kernel + self._form(kernel), self.link_blocks, LINK_THREADS, **values)
 
     def _form(self, kernel: str) -> str:
@@ -252,7 +252,7 @@ class CudaGrid:
         self.sweep("overrelax", links, selection)
 
     def sweep(self, kernel: str, links: DeviceBuffer, selection: int, **values: Any) -> None:
-        """One launch a direction and parity, so that no link changes while its staple is in use."""
+        """One launch per direction and parity, so that no link changes while its staple is in use."""
         for mu in range(4):
             for parity in range(2):
                 if selection >> (2 * mu + parity) & 1:

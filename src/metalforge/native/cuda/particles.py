@@ -1,6 +1,6 @@
 """Particles on a card: replicas of one box that move together, each with the bits it would have alone (plasma.cu).
 
-Few particles walk all steps of a call in one launch, whose blocks meet after each; many take three launches a step,
+Few particles walk all steps of a call in one launch, whose blocks meet after each; many take three launches per step,
 recorded once and repeated. Both give the same bits, and so does any number of replicas.
 """
 

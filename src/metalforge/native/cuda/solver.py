@@ -92,8 +92,8 @@ def filled(values: Sequence[float]) -> list[float]:
 class CudaSolver:
     """Conjugate gradients whose numbers stay on the card: a run of iterations is launched, then looked at.
 
-    What goes over memory moves the fewest numbers it can: y = H p and then r read eight links of 12 reals a site each,
-    and six vectors between them; x and p are read and written, r is read. That is 258 reals an iteration and even site
+    What goes over memory moves as few numbers as it can: y = H p and then r read eight links of 12 reals per site each,
+    and six vectors between them; x and p are read and written, r is read. That is 258 reals per iteration and even site
     for one shift, 2,064 bytes in f64; another shift adds 24.
     """
 

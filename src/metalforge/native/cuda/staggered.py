@@ -13,7 +13,7 @@ from .solver import MOST_SHIFTS, CudaSolver, filled
 __all__ = ["ColourKernels", "CudaStaggered"]
 
 COLOUR_THREADS = 64
-"""Threads of a block of the kernels that have a thread a site of one parity."""
+"""Threads of a block of the kernels that have a thread per site of one parity."""
 WORK = np.dtype(
     [
         *LATTICE,
@@ -36,7 +36,7 @@ WORK = np.dtype(
 
 
 class ColourKernels(Launcher):
-    """Kernels with a thread a site of one parity, or a thread a link."""
+    """Kernels with a thread per site of one parity, or a thread per link."""
 
     def __init__(self, sites: Sites) -> None:
         super().__init__(sites, "staggered.cu", WORK)
@@ -44,11 +44,11 @@ class ColourKernels(Launcher):
         self._colour_blocks = -(-sites.half // COLOUR_THREADS)
 
     def on_sites(self, kernel: str, **values: Any) -> None:
-        """Launch a kernel with a thread a site."""
+        """Launch a kernel with a thread per site."""
         self(kernel, self._colour_blocks, COLOUR_THREADS, **values)
 
     def on_links(self, kernel: str, **values: Any) -> None:
-        """Launch a kernel with a thread a link."""
+        """Launch a kernel with a thread per link."""
         self(kernel, 2 * self.sites.padded // (LINK_THREADS // 4), LINK_THREADS, **values)
 
     def summed(self, numbers: int) -> list[float]:
@@ -59,7 +59,7 @@ class ColourKernels(Launcher):
 class CudaStaggered:
     """The staggered operator of one grid; `hopping` is its copy of the links, of which it keeps two rows.
 
-    H on one parity reads eight links of 12 reals, a vector that stays in the cache, and writes one: 108 reals a site.
+    H on one parity reads eight links of 12 reals, a vector that stays in the cache, and writes one: 108 reals per site.
     """
 
     def __init__(self, kernels: ColourKernels, hopping: DeviceBuffer) -> None:

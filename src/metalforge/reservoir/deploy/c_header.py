@@ -39,7 +39,7 @@ def write_c_header(
     """Write a network as a C header whose functions and tables begin with `name`.
 
     Inputs and outputs are raw: the scaling that the network's features and heads say is part of its tables. With a
-    `quantizer` W_in, W_res and W_fb are int8 tables with a scale a row. A sparse W_res is stored by rows without
+    `quantizer` W_in, W_res and W_fb are int8 tables with a scale per row. A sparse W_res is stored by rows without
     its zeros.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

@@ -33,7 +33,7 @@ def export_onnx_step(
 
     Inputs and outputs are raw: the scaling that the network's features and heads say is part of its weights.
 
-    With a `quantizer` W_in, W_res and W_fb are stored as INT4 or INT8 with a scale a row and a `DequantizeLinear`
+    With a `quantizer` W_in, W_res and W_fb are stored as INT4 or INT8 with a scale per row and a `DequantizeLinear`
     before each product (float32 networks only, as the operator is). The products are `Gemm`: after `DequantizeLinear`
     onnxruntime fuses a `MatMul`, but not a `Gemm`, into a form that by default rounds the activations to 8 bits too.
     """
@@ -146,7 +146,7 @@ class _Step:
 
 
 def _packed(values: NDArray[np.int8]) -> bytes:
-    """Return 4-bit integers two a byte, the first in the low half, as ONNX stores them."""
+    """Return 4-bit integers two per byte, the first in the low half, as ONNX stores them."""
     nibbles = np.zeros(values.size + values.size % 2, np.uint8)
     nibbles[: values.size] = values.ravel().view(np.uint8) & 15
     return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()

@@ -1,4 +1,4 @@
-"""Weight matrices as they are deployed: reals, or small integers with a scale a row.
+"""Weight matrices as they are deployed: reals, or small integers with a scale per row.
 
 How weights become integers is the caller's choice: `quantizer` is any function from a matrix to an object with `values`
 and `scales`, such as ``partial(metalforge.substrates.npu.quantize.quantize, bits=4)``. Only the matrices of the state
@@ -20,7 +20,7 @@ from metalforge.reservoir.weights import EsnWeights
 
 
 class IntegerRows(Protocol):
-    """A matrix as integers (rows, columns) and scales, one a row or one in all: w = scale * value."""
+    """A matrix as integers (rows, columns) and scales, one per row or one in all: w = scale * value."""
 
     @property
     def values(self) -> NDArray[Any]:
@@ -38,7 +38,7 @@ Quantizer: TypeAlias = Callable[[Reals], IntegerRows]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightTable:
-    """A matrix: reals, or int8 with a scale a row (None: there are none)."""
+    """A matrix: reals, or int8 with a scale per row (None: there are none)."""
 
     values: NDArray[Any]
     scales: Reals | None = None

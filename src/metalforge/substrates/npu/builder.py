@@ -51,7 +51,7 @@ class ProgramBuilder:
     ) -> "ProgramBuilder":
         """Say what the last layer does with its potentials: "linear" or "bounded_relu".
 
-        `threshold` (integers, 0) and `step` (1) are one number for all units or one a unit.
+        `threshold` (integers, 0) and `step` (1) are one number for all units or one per unit.
         """
         require_known("activation", kind, list(Activation))
         if self._activated:
@@ -85,7 +85,7 @@ class ProgramBuilder:
         return replace(self, _heads=tuple(made))
 
     def scales(self, scales: ArrayLike) -> "ProgramBuilder":
-        """Say what one unit of an output is worth: one number for all outputs or one an output."""
+        """Say what one unit of an output is worth: one number for all outputs or one per output."""
         return replace(self, _scales=_numbers(scales, np.float64, "`scales`"))
 
     def schema(self, schema: str) -> "ProgramBuilder":
@@ -129,7 +129,7 @@ def _numbers(values: ArrayLike, dtype: type[np.number[Any]], where: str) -> Arra
 
 
 def _spread(values: Array, units: int, where: str) -> Array:
-    """Return one entry a unit."""
+    """Return one entry per unit."""
     if values.shape not in ((), (units,)):
         raise ProgramError(f"{where} must be one number or {units}, one per unit. Got shape {values.shape}")
     return np.broadcast_to(values, (units,)).copy()

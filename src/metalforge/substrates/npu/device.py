@@ -198,7 +198,7 @@ def with_variable(program: Program, name: str, values: Array) -> Program:
 
 
 def image_bytes(program: Program) -> int:
-    """Return the bytes a program sends to the device: packed weights, and a threshold and a step of 4 bytes a unit."""
+    """Return the bytes that a program sends to the device: packed weights, threshold and step of 4 bytes per unit."""
     return sum((w.inputs * w.units * w.weight_bits + 7) // 8 + 8 * w.units for w in program.layers)
 
 

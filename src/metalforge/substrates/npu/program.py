@@ -48,7 +48,7 @@ class FullyConnected(BriefRepr):
     """One layer: potentials = inputs @ weights, in integers.
 
     `weights` is int8 of shape (inputs, units) within `weight_limits(weight_bits)`; inputs are unsigned integers of
-    `input_bits`. `threshold` (int32) and `act_step` (float32, used in sixteenths) have one entry a unit and act only
+    `input_bits`. `threshold` (int32) and `act_step` (float32, used in sixteenths) have one entry per unit and act only
     when the activation is a bounded ReLU of `activation_bits`.
     """
 
@@ -87,7 +87,7 @@ class FullyConnected(BriefRepr):
             raise ProgramError(f"{where}: steps must be finite numbers in 1/16 .. 65535")
 
     def _per_unit(self, name: str, dtype: type, default: float) -> NDArray[np.generic]:
-        """Return a variable with one entry a unit; an empty one stands for the default."""
+        """Return a variable with one entry per unit; an empty one stands for the default."""
         values = getattr(self, name)
         if not isinstance(values, np.ndarray) or values.dtype != dtype or values.ndim != 1:
             raise ProgramError(f"layer `{self.name}`: `{name}` must be a one-dimensional {np.dtype(dtype)} array")

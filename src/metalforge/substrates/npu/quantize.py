@@ -44,7 +44,7 @@ class QuantizationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Quantized(BriefRepr):
-    """Weights as integers of shape (outputs, inputs) with one scale a row, or one in all.
+    """Weights as integers of shape (outputs, inputs) with one scale per row, or one in all.
 
     `values` are int8 where the limits fit, else int16; `error` is `weights - dequantize()`.
     """
@@ -203,7 +203,7 @@ def unpack_bits(packed: NDArray[np.uint8], bits: int, count: int, where: str) ->
 
 
 def pack_int4(values: Array) -> bytes:
-    """Return integers of -7 .. 7 two a byte, the first in the low nibble; an odd count leaves the last one zero."""
+    """Return integers of -7 .. 7 two per byte, the first in the low nibble; an odd count leaves the last one zero."""
     given = np.asarray(values)
     if given.dtype.kind not in "iu":
         raise ProgramError(f"only integers can be packed. Got {given.dtype}")

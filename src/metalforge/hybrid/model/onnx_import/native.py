@@ -21,7 +21,7 @@ _GATES: Mapping[str, ActivationName] = {"tanh": "tanh", "sigmoid": "sigmoid", "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integers:
-    """Where dequantised constants come from: scale times integers, with one scale or one a place of `axis`."""
+    """Where dequantised constants come from: scale times integers, with one scale or one per place of `axis`."""
 
     values: NDArray[np.int64]
     scales: Reals
@@ -191,7 +191,7 @@ def turned(attributes: Mapping[str, Any], integers: Integers | None) -> Integers
 def _quantized(integers: Integers, factor: float) -> tuple[Quantized, ops.Precision] | None:
     """Return a weight matrix (outputs, inputs) as integers and what the NPU makes of them; None when it cannot be.
 
-    It can when there is one scale, or one an output. Those of magnitude 7 and less are the chip's own int4; -8 is not.
+    It can when there is one scale, or one per output. Those of magnitude 7 and less are the chip's own int4; -8 is not.
     """
     low, high = int(integers.values.min()), int(integers.values.max())
     top = max(-low, high)
