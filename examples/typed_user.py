@@ -24,8 +24,7 @@ class Scale(Stage[float, float]):
 def forecast(units: int) -> NDArray[np.floating]:
     u, y = narma(400, seed=1)
     trained: EsnWeights = fit(make_esn(units=units, inputs=1, seed=1), u, y, ridge=1e-6, washout=50)
-    outputs: NDArray[np.floating] = predict(trained, u)  # one series goes in, so one array comes out
-    return outputs
+    return predict(trained, u)  # one series goes in, so one array comes out
 
 
 def small_campaign(updates: int) -> tuple[float | None, bool]:

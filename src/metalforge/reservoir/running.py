@@ -4,9 +4,9 @@ Every series starts from rest, state and output zero: nothing passes from one se
 feedback hears its own outputs, or those of a teacher as far as they reach.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -21,16 +21,26 @@ VALUES_AT_ONCE = 1 << 23
 """State values of a batch of series of equal length that run together: 64 MB of float64."""
 
 
+@overload
+def predict(weights: EsnWeights, inputs: Reals, *, teacher: Any = ..., last_state_only: bool = ...) -> Reals: ...
+@overload
+def predict(
+    weights: EsnWeights, inputs: Sequence[Reals], *, teacher: Any = ..., last_state_only: Literal[True]
+) -> Reals: ...
+@overload
+def predict(
+    weights: EsnWeights, inputs: Sequence[Reals], *, teacher: Any = ..., last_state_only: Literal[False] = ...
+) -> list[Reals]: ...
 def predict(
     weights: EsnWeights,
     inputs: Series,
     *,
     teacher: Any = None,
     last_state_only: bool = False,
-) -> Any:
+) -> Reals | list[Reals]:
     """Return outputs (T, outputs) for every step of one series; a batch or a list for several.
 
-    A network with output feedback feeds back its own outputs, or those of `teacher` (one array a series, at most as
+    A network with output feedback feeds back its own outputs, or those of `teacher` (one array per series, at most as
     long as its inputs) as far as they reach. With `last_state_only` the result is (outputs,) or (series, outputs).
     """
     if weights.w_out is None:

@@ -63,7 +63,7 @@ def is_one(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim != 3 and value.dtype != object
 
 
-def like_given(given: Any, results: list[Reals]) -> Any:
+def like_given(given: Any, results: list[Reals]) -> Reals | list[Reals]:
     """Return results in the form of what was given: an array for one series or a batch, else a list."""
     if is_one(given):
         return results[0]
