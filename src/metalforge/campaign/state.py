@@ -485,7 +485,7 @@ class CampaignState(BriefRepr):
         return {self.opened.isa, *(record.isa for record in self.resumed)}
 
     def engines_of(self, chain: ChainLog) -> set[str]:
-        """Return the engines on which the rows of a chain were made, by name: cores have one a build level."""
+        """Return the engines on which the rows of a chain were made, by name: cores have one per build level."""
         cores = {f"cpu:{isa}" for isa in self.build_levels}
         devices = {name.partition(".")[0] for name in chain.made_on}
         return {name for device in devices for name in (cores if device.startswith("cpu") else {device})}

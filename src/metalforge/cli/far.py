@@ -58,7 +58,7 @@ def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: boo
 
 def attach(
     directory: Directory,
-    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTERS} That of its spec without.")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTERS} Default: the one of its spec.")] = None,
     as_json: Json = False,
 ) -> None:
     """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""

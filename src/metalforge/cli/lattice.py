@@ -55,7 +55,12 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="One JSON line per update.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
     threads: Threads = None,
-    allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
+    allow_different_isa: Annotated[
+        bool,
+        typer.Option(
+            "--allow-different-isa", help="Resume a run of another bit family; it will not go on bit for bit."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a Markov chain of gauge fields and summarise it; --json prints one object."""

@@ -32,16 +32,16 @@ app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=Tru
 def run(
     gamma: Annotated[float | None, typer.Option(help="Coupling that the warm-up aims at.")] = None,
     kappa: Annotated[float | None, typer.Option(help="Screening a / lambda, > 0.")] = None,
-    particles: Annotated[int | None, typer.Option(help="Their box must have two cut-offs.")] = None,
+    particles: Annotated[int | None, typer.Option(help="How many; the box must be two cut-offs wide.")] = None,
     warmup: Annotated[float, typer.Option(help="At least, in 1/omega_p; ends when the energy is steady.")] = 100.0,
     time: Annotated[float | None, typer.Option(help="Measured, in 1/omega_p. Default 1000, or as resumed.")] = None,
     until_error: Annotated[
         float | None,
-        typer.Option(help="End when D_N* and eta* are known to this part (0.05), or after --time."),
+        typer.Option(help="End when D_N* and eta* have this relative error (such as 0.05), or after --time."),
     ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="Let transport heads end it, where they are trusted.")] = False,
     dt: Annotated[float, typer.Option(help="Time step. Default: by gamma.")] = 0.0,
-    tol: Annotated[float, typer.Option(help="Force at the cut-off, as part of a neighbour's.")] = 1e-4,
+    tol: Annotated[float, typer.Option(help="Force at the cut-off, as a fraction of that between neighbours.")] = 1e-4,
     start: Annotated[str, typer.Option(help="random, bcc or fcc.")] = "random",
     precision: Annotated[str, typer.Option(help="Of pair forces: f64 or f32.")] = "f64",
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")] = 1,
@@ -54,7 +54,12 @@ def run(
         str | None, typer.Option(help="auto, cpu or cuda:0. Default auto; a resumed run's is the one it began on.")
     ] = None,
     threads: Threads = None,
-    allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
+    allow_different_isa: Annotated[
+        bool,
+        typer.Option(
+            "--allow-different-isa", help="Resume a run of another bit family; it will not go on bit for bit."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Warm a plasma up, follow it at constant energy and summarise it; --json prints one object."""

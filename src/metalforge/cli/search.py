@@ -36,8 +36,12 @@ def search(
         Path | None, typer.Option(help="SQLite file; an interrupted search goes on from it.", dir_okay=False)
     ] = None,
     profile: Annotated[str, typer.Option(help="Device profile for modelled costs.")] = "akd1000-published",
-    max_latency: Annotated[float | None, typer.Option(min=0, help="Most seconds of a step on the device.")] = None,
-    max_energy: Annotated[float | None, typer.Option(min=0, help="Most joules of a step on the device.")] = None,
+    max_latency: Annotated[
+        float | None, typer.Option(min=0, help="Largest modelled seconds per step on the device.")
+    ] = None,
+    max_energy: Annotated[
+        float | None, typer.Option(min=0, help="Largest modelled joules per step on the device.")
+    ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="How much larger, by share, the int4 error may be than that in software.")
     ] = 0.1,

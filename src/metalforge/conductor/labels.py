@@ -175,7 +175,7 @@ class Labeller:
         return self.equilibria[place_of(entry)].variance_error / max(scan)
 
     def best_step(self, entry: ChainEntry) -> float:
-        """Return the step size with the most effective samples a force evaluation, of those run at a coupling."""
+        """Return the step size with the most effective samples per force evaluation, of those run at a coupling."""
         found = self.known(entry)
         if found is None:
             return float("nan")

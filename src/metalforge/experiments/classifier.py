@@ -40,7 +40,7 @@ APPROACHES: dict[str, dict[str, Any]] = {
 }
 LARGE = {"defaults, 500 units": {"units": 500}, f"{NONE}, 500 units": {"units": 500, **APPROACHES[NONE]}}
 LEFT_OUT = ("UnitTest", "ACSF1")
-"""One to test readers with, and one of 1460 steps a series."""
+"""One to test readers with, and one with series of 1460 steps."""
 
 
 def _drawn(made: Callable[[int], LabelledSequences], n: int) -> Recorded:

@@ -97,7 +97,7 @@ class Findings:
 
 
 def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
-    """Return the table: one line a placement, ours beside the published design's."""
+    """Return the table: one line per placement, ours beside the published design's."""
     warm, rejection, phase = (found.scores.get(name) for name in (WARM, REJECT, PHASE))
     head, predicted, both = (found.judged[name] for name in ("head", "predicted", "head and predicted"))
     length = found.length_score

@@ -36,7 +36,7 @@ class Scheme(NamedTuple):
 
     @property
     def forces_per_step(self) -> int:
-        """Force evaluations a step; the kicks at both ends of a step are one."""
+        """Force evaluations per step; the kicks at both ends of a step are one."""
         return sum(kind == "P" for kind, _ in self.step) - (self.step[0][0] == "P")
 
     def stages(self, tau: float, n_steps: int) -> NDArray[np.float64]:

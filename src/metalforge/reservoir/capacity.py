@@ -35,7 +35,7 @@ def memory_capacity(
 ) -> MemoryCapacity:
     """Return the memory of states (T, units) driven by one independent, identically distributed input (T,).
 
-    The first `washout` times are left out, or the first `max_delay` if that is more. The readouts, one a delay, are
+    The first `washout` times are left out, or the first `max_delay` if that is more. The readouts, one per delay, are
     fitted by ridge regression on what follows but for the last `test_share`, where the correlations are taken. `ridge`
     is in units of the largest squared singular value of the centred states: below it, directions of the state are
     treated as rounding.

@@ -124,7 +124,7 @@ def to_kind(full: Reals, kind: Kind) -> Matrix:
 
 
 def _columns(rng: np.random.Generator, groups: int, columns: int, k: int) -> NDArray[np.int32]:
-    """Return k different columns a group, increasing; nothing is drawn when all are taken."""
+    """Return k different columns per group, increasing; nothing is drawn when all are taken."""
     if k == columns:
         return np.tile(np.arange(columns, dtype=np.int32), (groups, 1))
     drawn = [rng.choice(columns, k, replace=False, shuffle=False) for _ in range(groups)]

@@ -87,7 +87,7 @@ def _file(package: str, path: str) -> Path:
 
 
 def _read(path: Path) -> tuple[list[Doubles], NDArray[np.str_]]:
-    """Read the archive's text format: after `@data`, a line a series, its channels and its label between colons."""
+    """Read the archive's text format: after `@data`, a line per series, its channels and its label between colons."""
     series, labels = [], []
     for number, line in _data_lines(path):
         *channels, label = line.split(":")

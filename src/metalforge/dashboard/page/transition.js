@@ -18,6 +18,7 @@ export function curves(places, {series, published, known, words, prefix, beside}
     const label = words.shows[which];
     if (!label) return nothing(at(places[which]));
     const tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
+    const bottoms = volumes.flatMap((v) => v.points.filter((p) => p[pick]).map((p) => p[pick].mean - p[pick].error));
     const title = `${label} against ${words.axis}${beside ? ", several campaigns" : ""}`;
     const numbers = () => series.flatMap(({name, volume: v}) => [
       ...v.points.filter((p) => p[pick]).map((p) => [name, lattice(v.dims), "chain", p.chain, p.beta, p[pick].mean, p[pick].error]),
@@ -27,7 +28,7 @@ export function curves(places, {series, published, known, words, prefix, beside}
     const peaks = series.filter((s) => s.volume.beta_c !== null).map((s) => `${s.name}: located at ${number(s.volume.beta_c)} +- ${number(s.volume.error, 2)}`);
     const into = figure(at(places[which]), {name: `${prefix}-${pick}`, title, rows: numbers, columns: ["campaign", words.system, "what", `${words.chain} or segment`, words.columns[0], words.columns[which + 1], "error"]});
     const key = words.shows[which + 1] ? [] : keyOf(series, published, known, beside);
-    plot(into, {x, y: {low: 0, high: 1.08 * Math.max(...tops, 1e-9), label}, key, describe: [title, ...peaks].join("; ")}, (inside, sx, sy, ends) => {
+    plot(into, {x, y: {low: 1.08 * Math.min(0, ...bottoms), high: 1.08 * Math.max(...tops, 1e-9), label}, key, describe: [title, ...peaks].join("; ")}, (inside, sx, sy, ends) => {
       for (const place of published) vertical(inside, sx, place.at, ends, "line dotted");
       if (known) {
         const there = known.at.flatMap((_, j) => (known[pick][j] === null ? [] : [j]));
@@ -89,7 +90,7 @@ function support(peaks) {
   const overlaps = figure(at("overlap-plot"), {name: "overlap", title: "overlap in E of neighbouring \u03b2, 0 to 1", columns: ["lattice", "lower beta", "upper beta", "overlap", "needed at the peak"],
     rows: () => peaks.flatMap((p) => p.overlaps.map(([low, high, value]) => [lattice(p.dims), low, high, value, p.needed]))});
   const key = [...peaks.map((p, i) => ({classes: `line thick s${i % 6}`, words: lattice(p.dims)})), {classes: "line dashed ink", words: `needed at the peak: ${peaks[0].needed}`}, {classes: "shade", box: true, words: "width of the peak"}];
-  plot(overlaps, {x, y: {low: 0, high: 1, label: "overlap"}, key, describe: `overlap of neighbouring couplings, smallest ${number(smallest, 3)}`}, (inside, sx, sy, ends) => {
+  plot(overlaps, {x, y: {low: 1.08 * Math.min(0, ...bottoms), high: 1, label: "overlap"}, key, describe: `overlap of neighbouring couplings, smallest ${number(smallest, 3)}`}, (inside, sx, sy, ends) => {
     peaks.forEach((peak, i) => {
       peakOf(inside, sx, ends, peak);
       for (const [low, high, value] of peak.overlaps) inside.append(svg("line", {class: `line thick s${i % 6}`, x1: sx(low), x2: sx(high), y1: sy(value), y2: sy(value)}, svg("title", {}, `${number(low)} to ${number(high)}: ${number(value, 3)}`)));
@@ -99,7 +100,7 @@ function support(peaks) {
   const most = Math.max(...peaks.flatMap((p) => p.chains.flatMap((c) => [c.own, c.carried])));
   const samples = figure(at("samples-plot"), {name: "effective-samples", title: "effective samples of each chain, updates / 2 \u03c4", columns: ["lattice", "chain", "beta", "own", "carried to the peak", "crossings"],
     rows: () => peaks.flatMap((p) => p.chains.map((c) => [lattice(p.dims), c.chain, c.beta, c.own, c.carried, c.crossings]))});
-  plot(samples, {x, y: {low: 0, high: 1.08 * most, label: "effective samples"}, key: [{shape: 0, classes: "hollow s0", words: "the chain's own"}, {shape: 3, classes: "point f1", words: "carried to the peak"}],
+  plot(samples, {x, y: {low: 1.08 * Math.min(0, ...bottoms), high: 1.08 * most, label: "effective samples"}, key: [{shape: 0, classes: "hollow s0", words: "the chain's own"}, {shape: 3, classes: "point f1", words: "carried to the peak"}],
     describe: `effective samples against beta, ${peaks.map((p) => `${lattice(p.dims)}: ${number(p.chains.reduce((sum, c) => sum + c.carried, 0), 4)} at the peak`).join("; ")}`}, (inside, sx, sy, ends) => {
     for (const peak of peaks) {
       peakOf(inside, sx, ends, peak);

@@ -96,7 +96,7 @@ class ChunkPlan(BriefRepr):
         return sum(len(chunk.compiled.programs) for chunk in self.chunks if chunk.compiled is not None)
 
     def __str__(self) -> str:
-        """Return a table with a line a chunk, and what a step takes."""
+        """Return a table with a line per chunk, and what a step takes."""
         count, left = len(self.chunks), self.units - self.device_units
         lines = [
             f"{self.units} units in {count} chunk{'s' * (count > 1)}: {self.device_units} on {self.profile.name} at "

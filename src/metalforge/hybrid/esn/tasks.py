@@ -51,7 +51,7 @@ class Task(BriefRepr):
 
     @classmethod
     def of(cls, inputs: Sequence[Reals], targets: Array | Sequence[Array], *, washout: int = 0) -> "Task":
-        """Return the task of series (steps_i, inputs) of any lengths; targets are one a series, or a list by steps."""
+        """Return the task of series (steps_i, inputs) of any lengths; targets: one per series, or a list by steps."""
         lengths = np.array([len(series) for series in inputs])
         same = bool(np.all(lengths == lengths[0]))
         if len(lengths) * int(lengths.max()) * int(inputs[0].shape[1]) > MOST_PADDED:
@@ -229,7 +229,7 @@ class PrecisionChoice:
         return self.rungs[-1].gap <= self.tolerance
 
     def __str__(self) -> str:
-        """Return one line a rung."""
+        """Return one line per rung."""
         lines = [
             f"software: loss {self.reference:.4f} (readout {self.reference_readout}), tolerance {self.tolerance:g}"
         ]

@@ -67,7 +67,7 @@ def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
 
 
 def measure_speed(weights: EsnWeights, inputs: Doubles, targets: Doubles, rule: Rules) -> tuple[SpeedRow, ...]:
-    """Return a row a profile: the same stream (steps, inputs) learned with the schedule that suits each."""
+    """Return a row per profile: the same stream (steps, inputs) learned with the schedule that suits each."""
     rows = []
     for name in BOTH:
         with EmulatedDevice(name) as device, DeviceNetwork(weights, device, calibration=inputs) as network:

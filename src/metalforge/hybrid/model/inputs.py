@@ -40,7 +40,7 @@ def loaded(path: PathLike) -> Array | dict[str, Array]:
 
 
 def model_inputs(graph: OpGraph, given: Given) -> list[dict[str, Array]]:
-    """Return what a graph can be called with: one batch by name, or for a graph with a state one entry a series."""
+    """Return what a graph can be called with: one batch by name, or for a graph with a state one entry per series."""
     first, shape = next(iter(graph.inputs.items()))
     if graph.stateful and len(graph.inputs) == 1:
         series = given[first] if isinstance(given, Mapping) and set(given) == {first} else given

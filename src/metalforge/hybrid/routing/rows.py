@@ -250,7 +250,7 @@ def _input_range(name: str, known: ValueRange | None) -> InputRange:
 
 
 def _transfer(job: DeviceJob, batch: int, profile: DeviceProfile) -> Transfer:
-    """Return the bytes of one call: a byte an input line of every row, four an output."""
+    """Return the bytes of one call: one per input line of every row, four per output."""
     rows = batch * job.positions * job.encoding.rows
     down = rows * sum(program.inputs for program in job.programs)
     width = {"linear": 4, "bounded_relu": 1}

@@ -102,7 +102,7 @@ def fine_tune(
     The series of the stream follow one another, each from rest; its washouts are answered and not learned.
     """
     if not training.each_step:
-        raise SpecError("learning goes on step by step: a target for every step is wanted, not one a series")
+        raise SpecError("learning goes on step by step: a target for every step is wanted, not one per series")
     with one_thread():  # matrices of a few hundred: BLAS threads would only wait for each other
         features = training.counted(esn.states(training.inputs)).astype(np.float64)
         network = CentredReadout(

@@ -65,7 +65,7 @@ class SearchTask:
                 )
         if len(self.heads) != self.outputs or len(set(self.heads)) != len(self.heads):
             raise SpecError(
-                f"`heads` must be {self.outputs} different names, one a target. Got {', '.join(self.heads) or 'none'}"
+                f"`heads` must be {self.outputs} different names, one per target. Got {', '.join(self.heads) or 'none'}"
             )
         if self.features is not None and len(self.features) != self.inputs:
             raise SpecError(f"`features` must name {self.inputs} inputs. Got {len(self.features)}")

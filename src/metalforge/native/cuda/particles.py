@@ -45,7 +45,7 @@ WORK = np.dtype(
 """The records of plasma.cu."""
 COLUMNS = len(PARTICLE_SUMS)
 SORT_THREADS, COPY_THREADS = 512, 256
-"""Of a block of the kernels that have a block a replica, and of those that copy."""
+"""Of a block of the kernels that have a block per replica, and of those that copy."""
 MOST_PLACES = 1 << 27
 """Of a box: what an entry of a list has bits for."""
 RECORDED = 16

@@ -217,7 +217,7 @@ def build_ladder(
 ) -> Ladder:
     """Return the ladder of a real matrix (outputs, inputs), or of integers that are quantised already.
 
-    `ranges` is the largest |x|, one in all or one an input. Ranges are folded into the matrix before it is quantised,
+    `ranges` is the largest |x|, one in all or one per input. Ranges are folded into the matrix before it is quantised,
     so lines of different size do not waste levels; integers that exist cannot be folded and want one range.
     """
     if isinstance(matrix, Quantized):

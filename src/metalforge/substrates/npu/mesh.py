@@ -2,7 +2,7 @@
 
 Two ways of counting, by the profile's `accounting`. `processors`: one layer takes one processor that can hold fully
 connected layers, on chip if its bytes fit there, else one with external memory. The byte rule is this project's own
-and overstates on purpose: whatever the weight bits, a byte a weight, rounded up to 32 for each unit, and 32 more a unit
+and overstates on purpose: whatever the weight bits, a byte per weight, rounded up to 32 for each unit, and 32 more
 for its threshold, step and bookkeeping. What fits by it should fit the chip; the vendor's tools decide in the end.
 `neurons`: the design documents' accounting, in which a program takes a fixed number of "NPs" and a few more for each
 head.

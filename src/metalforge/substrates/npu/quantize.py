@@ -2,7 +2,7 @@
 
     w = scale * q + error,    q = rint(w / scale) clipped to the limits of the width
 
-with one scale an output row or one for the whole matrix. Symmetric limits (no -8 at 4 bits) are the chip's
+with one scale per output row or one for the whole matrix. Symmetric limits (no -8 at 4 bits) are the chip's
 (cnn2snn, Apache-2.0: weights within +-(2^(bits - 1) - 1)).
 """
 
@@ -19,7 +19,7 @@ from metalforge.core.brief import BriefRepr
 from .program import ProgramError
 
 Per: TypeAlias = Literal["row", "tensor"]
-"""One scale an output row, or one for all."""
+"""One scale per output row, or one for all."""
 Clip: TypeAlias = Literal["max", "mse"]
 """Where the grid ends: at the largest weight, or where the squared error is least."""
 

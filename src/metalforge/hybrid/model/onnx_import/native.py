@@ -162,7 +162,7 @@ def _recurrence(
 
 
 def bias_row(value: Known, outputs: int) -> Reals | None:
-    """Return a constant as one number an output; None when it is not the same for all rows."""
+    """Return a constant as one number per output; None when it is not the same for all rows."""
     shape = value.array.shape
     if any(n != 1 for n in shape[:-1]) or shape[-1:] not in ((), (1,), (outputs,)):
         return None
