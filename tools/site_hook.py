@@ -21,7 +21,8 @@ MARKS = {
 """Marks of blocks and what a reader is told about them; tests/reference/document_blocks.py says what they do."""
 GLOSSED = (
     "established", "evidence item", "steerer", "journal", "substrate", "device profile", "skill", "trust", "baseline",
-    "reservoir", "replica", "pull", "bit family", "visit", "lane", "ordering", "preset",
+    "reservoir", "replica", "ladder", "pull", "bit family", "visit", "lane", "ordering", "placement", "preset", "spec",
+    "campaign", "conductor", "checkpoint", "observable", "segment", "volley", "two-rail", "program slot", "round trip",
 )  # fmt: skip
 """Words of the glossary that the first use in a page leads to; common English words are not among them."""
 TEACHING = ("start/", "tutorials/", "howto/", "concepts/", "guides/")
