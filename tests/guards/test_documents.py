@@ -29,6 +29,18 @@ def test_links_between_documents_resolve(path):
         assert there.exists() or there.resolve() in made, target
 
 
+CRYPTIC = re.compile(
+    r"\b(?:ns|us|ms|s|[kKMG]i?B|bytes|joules?|updates|rows?|steps|samples|items|lines?|figures?|one|once|twice) an? "
+    r"(?:link|site|pair|particle|step|row|op|joule|core|iteration|second|update|chain|item|call|unit|head|series)\b"
+)
+"""A rate is "per": "ns a link" and "one a core" have to be read twice."""
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda p: p.name)
+def test_rates_are_said_with_per(path):
+    assert CRYPTIC.findall(path.read_text()) == []
+
+
 def test_every_room_has_its_line_in_architecture():
     rooms = [p.name for p in (ROOT / "src" / "metalforge").iterdir() if (p / "__init__.py").exists()]
     text = (ROOT / "ARCHITECTURE.md").read_text()
