@@ -84,7 +84,7 @@ def test_numbers_of_a_map_are_saved_under_its_own_names(tab_at):
 def test_a_freezing_has_one_figure_with_the_published_coupling(tab_at):
     tab = tab_at(2)
     tab.waits_for("Freezing", "#h-transition")
-    tab.page.wait_for_selector("#order-plot svg svg")
+    tab.page.wait_for_selector("#order-plot svg svg .point")
     assert tab.text("#order-plot h3").startswith("rate of the crystal")
     assert tab.page.locator("#chi-plot *").count() == 0
     assert "published, Gamma_m = 3837 at kappa 4" in tab.page.locator("#order-plot").text_content()

@@ -31,10 +31,10 @@ PARTICLES = CampaignSpec(
 FREEZES = msgspec.structs.replace(
     PARTICLES,
     name="freezes",
-    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=2000.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
-    budget=Budget(trajectories=60),
+    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=1500.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
+    budget=Budget(trajectories=150),
     warmup=WarmUpPolicy(longest=4, shortest=4),
-    steering=Steering(visit=10, initial=2),
+    steering=Steering(visit=30, initial=2),
 )
 """Half a crystal in each box, and whether it grows."""
 

@@ -18,7 +18,7 @@ export function curves(places, {series, published, known, words, prefix, beside}
     const label = words.shows[which];
     if (!label) return nothing(at(places[which]));
     const tops = volumes.flatMap((v) => [...v.points.filter((p) => p[pick]).map((p) => p[pick].mean + p[pick].error), ...(v.curve ? v.curve[value] : [])]);
-    const bottoms = volumes.flatMap((v) => v.points.filter((p) => p[pick]).map((p) => p[pick].mean - p[pick].error));
+    const bottoms = volumes.flatMap((v) => v.points.filter((p) => p[pick] && p[pick].mean < 0).map((p) => p[pick].mean - p[pick].error));
     const title = `${label} against ${words.axis}${beside ? ", several campaigns" : ""}`;
     const numbers = () => series.flatMap(({name, volume: v}) => [
       ...v.points.filter((p) => p[pick]).map((p) => [name, lattice(v.dims), "chain", p.chain, p.beta, p[pick].mean, p[pick].error]),
