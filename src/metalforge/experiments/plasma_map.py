@@ -1,13 +1,13 @@
 r"""Experiment plasma-map: atom-steps that active learning takes for a curve of D* and eta*, over an even grid's.
 
 Repeating campaigns of molecular dynamics costs days, so they are repeated on segments that are *drawn*, from laws that
-real ones were measured for: trajectories at a few couplings (`plasma.trajectory`) leave a pool of segments each, and of
-each pool its smooth stress spectrum S (`plasma.spectrum`), its D_N, and how temperature and D_N scatter. In between
-couplings these are interpolated in ln Gamma. The periodogram of a segment is then S times the known noise of five
-components (a gamma variable of shape 5, or 5/2 at zero frequency), which is also what estimators assume; how far the
-real segments scatter as they should is one of the rows. Drawing real segments again and again instead would freeze the
-noise of a pool into its spectrum, and estimators take that for structure. The truth is what the estimator gives of a
-spectrum without noise.
+real ones were measured for: trajectories at a few couplings (`plasma.trajectory`) leave a pool of segments each, and
+of each pool its smooth stress spectrum S (`plasma.spectrum`), its D_N, and how temperature and D_N scatter. Logarithms
+of these are parabolas in ln Gamma between pools, so that no noise of a pool is taken for structure of the curve. The
+periodogram of a segment is then S times the known noise of five components (a gamma variable of shape 5, or 5/2 at zero
+frequency), which is also what estimators assume; how far real segments scatter so is said with the result. Drawing
+real segments again and again instead would freeze the noise of a pool into its spectrum, and estimators take that for
+structure. The truth is what the estimator gives of a spectrum without noise.
 
 Every arm is a steerer, told what the campaign tells it, a visit at a time; a new coupling costs its warm-up, a segment
 of a coupling what its time step makes it cost. After each visit the campaign's own curve is held against the truth:
@@ -50,6 +50,8 @@ Floats = NDArray[np.float64]
 GOAL = 0.6
 """Part of the even grid's atom-steps that is asked for."""
 COMPONENTS = float(len(STRESSES))
+SMOOTH = 2
+"""Degree in ln Gamma of what laws are between pools: by what these differ beyond it is the noise of their segments."""
 WITHOUT_NOISE = 10**6
 """Segments that a spectrum without noise is said to be of."""
 
@@ -141,17 +143,18 @@ class SegmentPools:
         spectra = [smooth_spectrum(p.mean(axis=0), COMPONENTS * len(p)) for p in powers]
         diffusion = [[c[name].mean() for name in TRANSPORT[1:]] for c in columns]
         scatter = [[c[name].std(ddof=1) / c[name].mean() for name in TRANSPORT[:2]] for c in columns]
-        self._logs = [np.log(np.array(values)) for values in (spectra, diffusion, scatter)]
+        self._laws = [
+            np.polynomial.polynomial.polyfit(self.places, np.log(np.array(values)), min(SMOOTH, len(columns) - 1))
+            for values in (spectra, diffusion, scatter)
+        ]
         self.noise = float(
             np.mean([COMPONENTS * p[:, 1:].var(axis=0, ddof=1) / p[:, 1:].mean(axis=0) ** 2 for p in powers])
         )
         """Variance of the periodograms of real segments over that of those that are drawn."""
 
     def law(self, at: float) -> SegmentLaw:
-        """Return the law at a coupling, between those of the pools in the logarithms."""
-        return SegmentLaw(*(
-            np.exp([np.interp(at, self.places, column) for column in logs.T]) for logs in self._logs
-        ))  # fmt: skip
+        """Return the law at a coupling, on parabolas through those of the pools in the logarithms."""
+        return SegmentLaw(*(np.exp(np.polynomial.polynomial.polyval(at, law)) for law in self._laws))
 
     def truth(self, at: Floats) -> tuple[Floats, Floats]:
         """Return ln D* and ln eta*: what segments without noise give, however many."""
