@@ -69,8 +69,8 @@ class StatePoint(NamedTuple):
 POINTS = (
     StatePoint(1.0, 14.0, 1346, 36, 2000.0),
     StatePoint(1.0, 72.0, 1346, 12, 3000.0),
-    StatePoint(1.0, 217.0, 1346, 24, 4000.0),
-    StatePoint(2.0, 31.0, 400, 30, 3000.0),
+    StatePoint(1.0, 217.0, 1346, 26, 4000.0),
+    StatePoint(2.0, 31.0, 400, 52, 3000.0),
     StatePoint(2.0, 158.0, 400, 24, 4400.0),
     StatePoint(2.0, 476.0, 400, 8, 2200.0),
     StatePoint(3.0, 100.0, 250, 36, 3800.0),
