@@ -119,7 +119,9 @@ class FarCampaign:
 
     def until(self, met):
         """Wait until this is so of the journal's state."""
-        assert wait_until(lambda: (self.directory / JOURNAL).exists() and met(self.state), LATE_S), self.said
+        journal = self.directory / JOURNAL
+        # Not more often: to read a whole journal takes a core from those who write it.
+        assert wait_until(lambda: journal.exists() and met(self.state), LATE_S, every=0.25), self.said
         return self.state
 
     @property

@@ -80,11 +80,11 @@ def send(pid: int, mark: str, signalled: signal.Signals) -> None:
             os.close(handle)
 
 
-def wait_until(met: Callable[[], bool], seconds: float) -> bool:
-    """Wait until this is so, at most so many seconds; returns whether it is."""
+def wait_until(met: Callable[[], bool], seconds: float, every: float = 0.02) -> bool:
+    """Wait until this is so, at most so many seconds, with a look every so often; returns whether it is."""
     until = time.monotonic() + seconds
     while not (done := met()) and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(every)
     return done
 
 
