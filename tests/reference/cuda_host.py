@@ -4,6 +4,7 @@ For machines without a GPU: the engine's own code, its kernels, their indices an
 """
 
 import ctypes
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -75,8 +76,12 @@ class HostCard:
 
 @cache
 def compiled(folder, file, precision):
-    """Compile a kernel file for the host, and return the library."""
-    target = folder / f"{file}.{precision}.so"
+    """Compile a kernel file for the host, once for all modules of a session of tests, and return the library."""
+    target = folder.parent / "cuda-host" / f"{file}.{precision}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(exist_ok=True)
+    made = target.with_suffix(f".{os.getpid()}")
     text = f'#include "{NATIVE / "cuda" / file}"\nCUDA_HOST_RUNNER({RECORD})\n'
     includes = [f"-I{NATIVE}", f"-I{NATIVE / 'cuda'}", "-include", str(HERE / "cuda_host.hpp")]
     command = [
@@ -89,13 +94,13 @@ def compiled(folder, file, precision):
         "c++",
         "-",
         "-o",
-        str(target),
+        str(made),
     ]
     subprocess.run(command, input=text, text=True, check=True)
-    return target
+    return made.replace(target)
 
 
 def host_engine(folder, strategy="native", pair_share=None):
-    """Return an engine on the host card; the libraries go to `folder`."""
+    """Return an engine on the host card; the libraries go beside `folder`, of which tests have one each."""
     choice = Fp64Choice.of(strategy, pair_share)
     return CudaEngine(HostCard(folder), (host_engine, (folder, strategy, pair_share)), choice)
