@@ -23,7 +23,7 @@ import ray
 ray.init(log_to_driver=False, configure_logging=False, logging_level="ERROR", namespace="tests")
 answer = None
 {body}
-print(json.dumps(answer))
+print("answer", json.dumps(answer))
 """
 
 
@@ -34,7 +34,9 @@ def drive(cluster, body, **environment):
         env=os.environ | cluster.environment() | environment, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    # Ray says on the same stream what has become of nodes, when it comes to know.
+    (said,) = [line.removeprefix("answer ") for line in done.stdout.splitlines() if line.startswith("answer ")]
+    return json.loads(said)
 
 
 def processes(folder):
