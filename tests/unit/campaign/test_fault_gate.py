@@ -18,7 +18,7 @@ from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget
 from metalforge.testing import faults_at, particle_faults_at
 from reference.command_line import call
-from reference.small_campaigns import PARTICLES, ROUNDS
+from reference.small_campaigns import FREEZES, PARTICLES, ROUNDS
 from reference.wide_engine import WideEngine, with_cards
 
 SPEC = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
@@ -200,3 +200,15 @@ def test_faults_of_particles_leave_no_trace_in_what_is_measured(sound_particles,
     assert not left
     assert faults_of(state) == [("c0001", by, "thrown away"), ("c0001", by, "replaced")]
     assert state.digest() == sound_particles.digest()
+
+
+@pytest.mark.parametrize("spec", [FEW, FREEZES], ids=["map", "freezing"])
+def test_single_precision_is_not_called_a_fault(spec, tmp_path):
+    # A pair's two forces are rounded apart, and the total momentum walks away from zero.
+    single = msgspec.structs.replace(spec, plasma=msgspec.structs.replace(spec.plasma, precision="f32"))
+    with Campaign.open(single, tmp_path / "run") as campaign:
+        state = campaign.run()
+    measured = [value for chain in state.chains.values() for value in chain.column("momentum")]
+    assert max(measured) > 1e-9
+    assert faults_of(state) == []
+    assert not any(chain.abandoned for chain in state.chains.values())
