@@ -23,7 +23,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from metalforge.core.steering import Observation
 
@@ -146,6 +145,8 @@ def crossing_of(x: Sequence[float] | Floats, rate: Sequence[float] | Floats, wei
 
     The error comes from the residuals, with weights that are inverse variances up to a factor.
     """
+    from scipy.special import stdtrit  # the live page has its first data without SciPy
+
     x, rate = np.asarray(x, np.float64), np.asarray(rate, np.float64)
     if len(x) < 3:
         return None
@@ -162,7 +163,7 @@ def crossing_of(x: Sequence[float] | Floats, rate: Sequence[float] | Floats, wei
     residual = rate - level - slope * (x - middle)
     free = len(x) - 2
     sigma = math.sqrt(float(weight @ residual**2) / free)
-    wider = float(student.ppf(0.841345, free))
+    wider = float(stdtrit(free, 0.841345))
     error = wider * sigma / slope * math.sqrt(1 / total + (at - middle) ** 2 / spread)
     steep = slope / (sigma / math.sqrt(spread)) if sigma > 0 else math.inf
     return Crossing(at, error, steep)
