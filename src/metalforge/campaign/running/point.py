@@ -126,6 +126,7 @@ class PointChain(ABC):
         self._exact = set(brief.engines) <= {tools.engine.name}
         self.emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
+        self._closed = brief.closed
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
         self._take_up(taken_up or self._begin())
 
@@ -171,6 +172,14 @@ class PointChain(ABC):
     def room(self, until: int) -> int:
         """Return how many updates may be made of it at once."""
         return until - self.measured
+
+    def close(self) -> bool:
+        """End a block here; return whether it goes beyond those that the journal has closed.
+
+        One that was killed between its rows and its end is made again: its rows are not news, and its end is.
+        """
+        beyond, self._closed = self.rows > self._closed, max(self.rows, self._closed)
+        return beyond
 
     def take_snapshots(self) -> list[Snapshot]:
         """Return the configurations to be checked that were met since the last call."""

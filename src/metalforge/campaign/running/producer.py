@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign.store.records import Decided, Promise
-from metalforge.core.rows import Segment
 from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
@@ -144,7 +143,8 @@ class Producer(Stage[Volley, Block]):
         segments = held.take_segments() if not fault else [[] for _ in held.points]
         chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
         promised: list[Promise] = [
-            self._promised(point, made, chi) for point, made, chi in zip(held.points, segments, chis, strict=True)
+            "none" if fault or not point.close() else self._promised(point, chi)
+            for point, chi in zip(held.points, chis, strict=True)
         ]
         if fault:
             self._pool.drop(order.chain)
@@ -178,11 +178,11 @@ class Producer(Stage[Volley, Block]):
             blocks.append(block)
         return blocks
 
-    def _promised(self, chain: PointChain, made: list[Segment], chi: float) -> Promise:
+    def _promised(self, chain: PointChain, chi: float) -> Promise:
         """Return which configurations of a block are to be checked; one that is flagged is kept for it."""
-        if made and self._tools.checks == "all":
+        if self._tools.checks == "all":
             return "all"
-        if made and self._tools.checks == "flagged" and chi >= self._tools.spec.screening.chi:
+        if self._tools.checks == "flagged" and chi >= self._tools.spec.screening.chi:
             chain.snap()
             return "last"
         return "none"
