@@ -90,7 +90,7 @@ function support(peaks) {
   const overlaps = figure(at("overlap-plot"), {name: "overlap", title: "overlap in E of neighbouring \u03b2, 0 to 1", columns: ["lattice", "lower beta", "upper beta", "overlap", "needed at the peak"],
     rows: () => peaks.flatMap((p) => p.overlaps.map(([low, high, value]) => [lattice(p.dims), low, high, value, p.needed]))});
   const key = [...peaks.map((p, i) => ({classes: `line thick s${i % 6}`, words: lattice(p.dims)})), {classes: "line dashed ink", words: `needed at the peak: ${peaks[0].needed}`}, {classes: "shade", box: true, words: "width of the peak"}];
-  plot(overlaps, {x, y: {low: 1.08 * Math.min(0, ...bottoms), high: 1, label: "overlap"}, key, describe: `overlap of neighbouring couplings, smallest ${number(smallest, 3)}`}, (inside, sx, sy, ends) => {
+  plot(overlaps, {x, y: {low: 0, high: 1, label: "overlap"}, key, describe: `overlap of neighbouring couplings, smallest ${number(smallest, 3)}`}, (inside, sx, sy, ends) => {
     peaks.forEach((peak, i) => {
       peakOf(inside, sx, ends, peak);
       for (const [low, high, value] of peak.overlaps) inside.append(svg("line", {class: `line thick s${i % 6}`, x1: sx(low), x2: sx(high), y1: sy(value), y2: sy(value)}, svg("title", {}, `${number(low)} to ${number(high)}: ${number(value, 3)}`)));
@@ -100,7 +100,7 @@ function support(peaks) {
   const most = Math.max(...peaks.flatMap((p) => p.chains.flatMap((c) => [c.own, c.carried])));
   const samples = figure(at("samples-plot"), {name: "effective-samples", title: "effective samples of each chain, updates / 2 \u03c4", columns: ["lattice", "chain", "beta", "own", "carried to the peak", "crossings"],
     rows: () => peaks.flatMap((p) => p.chains.map((c) => [lattice(p.dims), c.chain, c.beta, c.own, c.carried, c.crossings]))});
-  plot(samples, {x, y: {low: 1.08 * Math.min(0, ...bottoms), high: 1.08 * most, label: "effective samples"}, key: [{shape: 0, classes: "hollow s0", words: "the chain's own"}, {shape: 3, classes: "point f1", words: "carried to the peak"}],
+  plot(samples, {x, y: {low: 0, high: 1.08 * most, label: "effective samples"}, key: [{shape: 0, classes: "hollow s0", words: "the chain's own"}, {shape: 3, classes: "point f1", words: "carried to the peak"}],
     describe: `effective samples against beta, ${peaks.map((p) => `${lattice(p.dims)}: ${number(p.chains.reduce((sum, c) => sum + c.carried, 0), 4)} at the peak`).join("; ")}`}, (inside, sx, sy, ends) => {
     for (const peak of peaks) {
       peakOf(inside, sx, ends, peak);
