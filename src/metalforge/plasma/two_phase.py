@@ -29,18 +29,18 @@ MELTING = 0.25
 """Part of the coupling at which the upper half melts: within some 10/omega_p."""
 
 
-class Stage(NamedTuple):
+class TwoPhaseStage(NamedTuple):
     """How particles move in a part of the warm-up, and whether the lower half is held."""
 
     motion: Motion
     holds: bool
 
 
-def stage_of(spec: PlasmaSpec, done: int, total: int) -> Stage:
+def stage_of(spec: PlasmaSpec, done: int, total: int) -> TwoPhaseStage:
     """Return the stage of a warm-up of `total` parts, of which some are done."""
     number = done * STAGES // total
     coupling = spec.gamma * MELTING if number == 1 else spec.gamma
-    return Stage(spec.langevin(FRICTION, gamma=coupling), number in (1, 2))
+    return TwoPhaseStage(spec.langevin(FRICTION, gamma=coupling), number in (1, 2))
 
 
 def require_stages(total: int) -> None:

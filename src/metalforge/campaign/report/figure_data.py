@@ -61,7 +61,7 @@ class PublishedCurve(ResultPart, frozen=True, kw_only=True):
 class TransitionFigure(ResultPart, frozen=True, kw_only=True):
     """The order parameter and chi against beta, by volume, and what is published for infinite volume.
 
-    Of a plasma `order` and `chi` are what `words.shows` says: D* and eta*, or the order of crystals and nothing.
+    Of a plasma `order` and `chi` are what `words.shows` says: D* and eta*, or the rates of crystals and nothing.
     """
 
     observable: str
