@@ -66,12 +66,36 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     tab.waits_for("takes no commands", "#control-why")
     assert enabled(tab) == []
     tab.page.select_option("#filter-what", "command")
+    tab.waits_for("stop", "#decision-rows")
     said = tab.page.locator("#decision-rows tr td:last-child").all_inner_texts()
     assert [line.split(",")[0].split()[0] for line in said] == [
         "stop", "resume", "volume", "rewire", "coupling", "volume", "steerer", "extend", "pause",
     ]  # fmt: skip
     assert all("(page)" in by for by in tab.page.locator("#decision-rows tr td:nth-child(4)").all_inner_texts())
     assert tab.wrong == []
+
+
+def test_an_answer_that_comes_late_does_not_undo_a_later_one(page, open_tab):
+    tab, late = open_tab(page.opened.link), []
+    tab.page.wait_for_selector("#control-pause:enabled")
+
+    def hold_the_first(route):
+        if late:
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    tab.page.route("**/decisions?*", hold_the_first)
+    tab.page.click("#control-pause")
+    tab.waits_for("paused", "#status")
+    assert "accepted" in filled(tab, "steerer", name="uniform")
+    tab.waits_for("steerer", "#decision-rows")
+    [(route, answer)] = late
+    assert "steerer uniform" not in answer.text()
+    with tab.page.expect_event("requestfinished", lambda request: "decisions?" in request.url):
+        route.fulfill(response=answer)
+    tab.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert "steerer" in tab.text("#decision-rows")
 
 
 def test_what_cannot_be_commanded_says_why(page, open_tab):

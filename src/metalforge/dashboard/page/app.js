@@ -35,6 +35,16 @@ function writeAddress() {
 
 const ask = (what, more = {}) => asked(what, {campaign: where.campaign, ...(where.at === null ? {} : {at: where.at}), ...more});
 
+// Ask, and draw the answer; not where something else is looked at by then, nor after the answer to a later question.
+const questions = {}, drawn = {};
+async function show(what, draw, more = {}) {
+  const {campaign, at: record} = where, mine = questions[what] = (questions[what] ?? 0) + 1;
+  const data = await ask(what, more);
+  if (campaign !== where.campaign || record !== where.at || mine < (drawn[what] ?? 0)) return;
+  drawn[what] = mine;
+  draw(data);
+}
+
 async function asked(what, given) {
   const query = new URLSearchParams(given);
   const answer = await fetch(`${what}?${query}`);
@@ -112,7 +122,7 @@ function showState(state) {
   return chosen;
 }
 
-const showDecisions = () => decisions(seen.decided, where.at, go);
+const showDecisions = (rows) => decisions(seen.decided = rows, where.at, go);
 
 // All panels at one record, or now. An answer that comes after the next question is dropped.
 async function look({figure = true} = {}) {
@@ -121,17 +131,9 @@ async function look({figure = true} = {}) {
     const state = await ask("state");
     if (!fresh()) return;
     const name = showState(state);
-    const [rows, one] = await Promise.all([ask("decisions"), name ? ask("chain", {chain: name}) : null]);
-    if (!fresh()) return;
-    seen.decided = rows;
-    showDecisions();
-    if (one) showChain(one);
-    const machine = await ask("machine", {span: where.span});
-    if (!fresh()) return;
-    showMachine(machine);
-    if (!figure) return;
-    const sent = await ask("transition");
-    if (fresh()) showTransition(sent);
+    await Promise.all([show("decisions", showDecisions), name ? show("chain", showChain, {chain: name}) : null]);
+    if (fresh()) await show("machine", showMachine, {span: where.span});
+    if (fresh() && figure) await show("transition", showTransition);
   } catch (error) {
     if (fresh()) problem(error.message);
   }
@@ -156,15 +158,15 @@ function listen() {
     if (!live()) return;
     const name = showState(seen.live), {rows_at: newRows, decided: newDecided} = seen.live;
     try {
-      if (newRows !== rows && name) { rows = newRows; const one = await ask("chain", {chain: name}); if (live()) showChain(one); }
-      if (newDecided !== decided) { decided = newDecided; const found = await ask("decisions"); if (live()) { seen.decided = found; showDecisions(); } }
-      if (Date.now() - machine >= MACHINE_MS && !document.hidden) { machine = Date.now(); const sent = await ask("machine", {span: where.span}); if (live()) showMachine(sent); }
+      if (newRows !== rows && name) { rows = newRows; await show("chain", showChain, {chain: name}); }
+      if (newDecided !== decided) { decided = newDecided; await show("decisions", showDecisions); }
+      if (Date.now() - machine >= MACHINE_MS && !document.hidden) { machine = Date.now(); await show("machine", showMachine, {span: where.span}); }
     } catch (error) { problem(error.message); }
   });
   stream.addEventListener("transition", async (event) => {
     if (!live() || event.data === figure || event.data === "-1") return;
     figure = event.data;
-    try { const sent = await ask("transition"); if (live()) showTransition(sent); } catch (error) { problem(error.message); }
+    try { await show("transition", showTransition); } catch (error) { problem(error.message); }
   });
   stream.onerror = () => { at("status").textContent = "the server does not answer; trying again"; };
 }
@@ -213,7 +215,7 @@ at("play").addEventListener("click", () => {
 at("chain").addEventListener("change", async () => {
   where.chain = at("chain").value;
   writeAddress();
-  try { showChain(await ask("chain", {chain: where.chain})); } catch (error) { problem(error.message); }
+  try { await show("chain", showChain, {chain: where.chain}); } catch (error) { problem(error.message); }
 });
 at("other-ask").addEventListener("click", async () => {
   const campaign = where.campaign;
@@ -222,12 +224,12 @@ at("other-ask").addEventListener("click", async () => {
   try { const sent = await ask("otherwise", {steerer: at("other-steerer").value}); if (campaign === where.campaign) other(sent); } catch (error) { otherSaid(error.message); }
   at("other-ask").disabled = false;
 });
-for (const name of ["what", "by", "head", "trusted"]) at(`filter-${name}`).addEventListener("change", showDecisions);
+for (const name of ["what", "by", "head", "trusted"]) at(`filter-${name}`).addEventListener("change", () => showDecisions(seen.decided));
 for (const span of ["all", "minute"]) {
   at(`span-${span}`).addEventListener("click", async () => {
     where.span = span;
     writeAddress();
-    try { showMachine(await ask("machine", {span})); } catch (error) { problem(error.message); }
+    try { await show("machine", showMachine, {span}); } catch (error) { problem(error.message); }
   });
 }
 // Pictures have the width of the page when they are drawn.
