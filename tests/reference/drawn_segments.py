@@ -6,7 +6,7 @@ import numpy as np
 
 from metalforge.campaign.physics.transport import SegmentRows
 from metalforge.plasma.spec import DENSITY, MASS, PlasmaSpec, length_of
-from metalforge.plasma.transport import YEH_HUMMER, stress_bins
+from metalforge.plasma.transport import left_out, stress_bins
 
 PARTICLES, KAPPA, TIME = 170, 3.0, 380.0
 MEMORY = 2.0
@@ -16,7 +16,7 @@ def truth(at):
     """Return D_N*, D* and eta* at ln Gamma."""
     gamma = math.exp(at)
     box, eta = 2.5 * gamma**-1.05, 0.035 + 4e-5 * gamma
-    return box, box + YEH_HUMMER / gamma / (6 * math.pi * eta * MASS * DENSITY * length_of(PARTICLES)), eta
+    return box, box + left_out(1 / gamma, eta, box, length_of(PARTICLES), 40, 100), eta
 
 
 def drawn(chain, at, segments, rng, *, bragg=2.0):

@@ -10,7 +10,7 @@ import typer
 from metalforge.core.errors import SpecError
 
 from .output import Json, Threads, print_json, print_records, print_table, print_text
-from .running import progress_bar, stop_flag
+from .running import kept_trace, new_trace, progress_bar, refuse_beside_resume, stop_flag
 
 if TYPE_CHECKING:
     from metalforge.core.rows import Row
@@ -21,6 +21,7 @@ app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_h
 
 @app.command()
 def generate(
+    context: typer.Context,
     dims: Annotated[tuple[int, int, int, int], typer.Option(help="Nx Ny Nz Nt, each even.")] = (8, 8, 8, 4),
     beta: Annotated[float, typer.Option(help="Inverse bare coupling 6/g^2.")] = 5.7,
     action: Annotated[str, typer.Option(help="Gauge action: wilson or symanzik (tree level).")] = "wilson",
@@ -70,8 +71,13 @@ def generate(
     from metalforge.lattice.io import read_links
 
     if resume is not None:
+        refuse_beside_resume(context, "trajectories")
         run = Generation.resume(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
+        )
+        done = run.chain.step
+        kept_trace(
+            run.job.trace, done, lambda line: {"phase", "step", "plaquette"} <= line.keys() and 0 < line["step"] <= done
         )
     else:
         fermions = _fermions(
@@ -107,6 +113,7 @@ def generate(
             "trace": None if trace is None else str(trace),
         }
         job = msgspec.convert(run_for, Job)
+        new_trace(job.trace)
         if job.checkpoint.exists():
             raise SpecError(
                 f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"

@@ -11,7 +11,7 @@ import typer
 from metalforge.core.errors import SpecError
 
 from .output import Json, Threads, print_json, print_table, print_text
-from .running import progress_bar, stop_flag
+from .running import kept_trace, new_trace, progress_bar, refuse_beside_resume, stop_flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=Tru
 
 @app.command()
 def run(
+    context: typer.Context,
     gamma: Annotated[float | None, typer.Option(help="Coupling that the warm-up aims at.")] = None,
     kappa: Annotated[float | None, typer.Option(help="Screening a / lambda, > 0.")] = None,
     particles: Annotated[int | None, typer.Option(help="How many; the box must be two cut-offs wide.")] = None,
@@ -69,6 +70,7 @@ def run(
 
     with ExitStack() as held:
         if resume is not None:
+            refuse_beside_resume(context, "time", "until_error", "heads", "substrate")
             if resume.is_dir():
                 held.enter_context(_alone(resume))
             runs = resumed(
@@ -78,7 +80,7 @@ def run(
                 allow_different_isa=allow_different_isa,
             )
             for one in runs:
-                _shorten(one)
+                kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)
                 if until_error is not None:
                     one.job = msgspec.structs.replace(one.job, until_error=until_error)
         else:
@@ -96,6 +98,7 @@ def run(
                 held.enter_context(_alone(out))
             asked = replicas_of(spec, job, replicas) if replicas > 1 else [(spec, job)]
             for _, one_job in asked:
+                new_trace(one_job.trace)
                 if one_job.checkpoint.exists():
                     there = out if replicas > 1 else one_job.checkpoint
                     raise SpecError(
@@ -161,6 +164,7 @@ def transport(
 ) -> None:
     """Diffusion and viscosity of runs that were kept, all together, with errors and what is published."""
     from metalforge.plasma.kept import read_replicas
+    from metalforge.plasma.run import TOO_SHORT
 
     found = read_replicas(files)
     if as_json:
@@ -171,6 +175,8 @@ def transport(
         f"Yukawa plasma, Gamma {spec.gamma:g}, kappa {spec.kappa:g}, {spec.particles} particles: {moved.runs} runs, "
         f"{found.time:g}/omega_p in all, {moved.segments} segments of {moved.segment_time:g}"
     )
+    if moved.segment_time < spec.segment_blocks * spec.block_time:
+        print_text(TOO_SHORT.format(spec.segment_blocks * spec.block_time))
     _table("In units of a and omega_p", msgspec.structs.asdict(moved), found.references)
 
 
@@ -180,16 +186,6 @@ def _alone(folder: Path) -> "DirectoryLock":
 
     folder.mkdir(parents=True, exist_ok=True)
     return DirectoryLock(folder)
-
-
-def _shorten(plasma: "PlasmaRun") -> None:
-    """Take from the trace what was written after the checkpoint: those samples come again."""
-    if plasma.job.trace and Path(plasma.job.trace).exists():
-        with open(plasma.job.trace, "r+b") as file:
-            for _ in range(plasma.particles.step // plasma.spec.sample_steps):
-                if not file.readline():
-                    break
-            file.truncate(file.tell())
 
 
 def _engine(substrate: str, threads: int | None) -> "Engine":
@@ -225,6 +221,7 @@ def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
                 for row in zip(*(column.tolist() for column in block.samples.values()), strict=True):
                     line: dict[str, Any] = {"phase": block.phase, **dict(zip(block.samples, row, strict=True))}
                     trace.write(msgspec.json.encode(line).decode() + "\n")
+                trace.flush()  # a checkpoint never has more than its trace
 
         with stop_flag() as stops, bar:
             return together.run(should_stop=lambda: bool(stops), on_block=on_block, enough=enough)
@@ -254,8 +251,8 @@ def _show(summary: "PlasmaSummary") -> None:
         f"r_c {spec.cutoff:.4g}, dt {spec.step_time:.4g}, seed {spec.seed}/{spec.stream}"
     )
     _table(f"{summary.time:g}/omega_p at constant energy", msgspec.structs.asdict(summary), summary.references)
-    if summary.crystalline:
-        print_text("this is a crystal: its numbers are no fluid's")
+    for doubt in summary.doubts:
+        print_text(doubt)
     print_text(
         f"energy drifts by {summary.energy_drift_kt:.1e} kT a particle; warm-up {summary.warmup.time:g}/omega_p "
         f"({summary.warmup.reason}); {summary.atom_steps_per_second:.3g} atom-steps/s, {summary.threads} threads, "

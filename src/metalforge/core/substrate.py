@@ -140,7 +140,7 @@ class NoEngine:
     def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> NoReturn:
         """Say that there is none."""
         raise PlacementError(
-            f"{self.info.name} ({self.info.model}) has no engine for lattice fields\nhint: cpu:0 has one, everywhere"
+            f"{self.info.name} ({self.info.model}) has no engine for chains\nhint: cpu:0 has one, everywhere"
         )
 
 

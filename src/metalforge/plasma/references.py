@@ -10,6 +10,8 @@ import math
 import msgspec
 
 MELTING_OCP = 171.8
+FORMULA_EDGE = 0.05
+"""Gamma / Gamma_m below which formulas for dense fluids do not hold."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +72,20 @@ def energy_hfd(gamma: float, kappa: float) -> float | None:
     return float(with_background / gamma + 1.5 / k + kappa / 2)
 
 
-def energy_khrapak_thomas(gamma: float, kappa: float) -> float:
-    """Return u_pp/Gamma by S. A. Khrapak, H. M. Thomas, Phys. Rev. E 91 (2015) 023108: about 0.6 %, for fluids."""
+def energy_khrapak_thomas(gamma: float, kappa: float) -> float | None:
+    """Return u_pp/Gamma by S. A. Khrapak, H. M. Thomas, Phys. Rev. E 91 (2015) 023108: about 0.6 %, if dense."""
+    if gamma < FORMULA_EDGE * melting_gamma(kappa):
+        return None
     return float(static_energy(kappa) + (3.1 * (gamma / melting_gamma(kappa)) ** 0.4 - 0.1) / gamma)
 
 
 def diffusion_cbf(gamma: float, kappa: float) -> float | None:
     """Return D* by M. E. Caplan, E. B. Bauer, I. F. Freeman, MNRAS 513 (2022) L52, coefficients as in MESA.
 
-    Made for kappa below about 1. From there on it knows no caging, and is left out for Gamma/Gamma_m >= 0.35.
+    Made for Gamma from 0.1 on and kappa below about 1. From there on it knows no caging, and is left out for
+    Gamma/Gamma_m >= 0.35.
     """
-    if kappa >= 0.9 and gamma >= 0.35 * melting_gamma(kappa):
+    if gamma < 0.1 or (kappa >= 0.9 and gamma >= 0.35 * melting_gamma(kappa)):
         return None
     b = 0.0070782 * math.exp(-0.80499 * kappa**4.53523)
     c = 2.20689 + 1.351594 * math.erf(1.57138 * kappa**3.34187)
@@ -105,7 +110,7 @@ def viscosity_scaled(gamma: float, kappa: float) -> float | None:
     the Yukawa plasma: about 10 %. It has its minimum near 0.1.
     """
     ratio = gamma / melting_gamma(kappa)
-    if not 0.05 <= ratio <= 1.01:
+    if not FORMULA_EDGE <= ratio <= 1.01:
         return None
     return 1.612 * 0.126 * math.exp(3.64 * math.sqrt(ratio)) / math.sqrt(3 * gamma)
 

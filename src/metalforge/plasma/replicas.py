@@ -128,6 +128,7 @@ class PlasmaReplicas:
             run.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)
             if run.job.out:
                 remove_half_written(run.job.checkpoint.parent)
+        self.save()  # runs that are killed in their first minute can be resumed too
         saved_at = time.monotonic()
         enough = enough or self._enough
         while self.remaining > 0 and not enough(self.runs):

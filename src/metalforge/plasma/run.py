@@ -38,6 +38,14 @@ LOOK_BLOCKS, LOOK_BINS, LOOK_WAVES = 5, 200, 6.5
 BRAGG = 10.0
 """|rho_k|^2 / N of one wave vector, over time, that no fluid has: its largest S(k) is 3 where it freezes."""
 
+PEAK_WIDTH = 0.25
+"""Of the bins of k in which the peak of S(k) is looked for: the largest of single lengths would be one of noise."""
+GOOD_DRIFT, GOOD_RMS = 1e-3, 1e-2
+"""Of the energy, in kT a particle."""
+TOO_SHORT = (
+    "shorter than a segment of {:g}/omega_p: displacements and stress are not followed long enough for D* and eta*"
+)
+
 
 class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a run is, in 1/omega_p, and what it leaves behind. Both times are made of whole blocks.
@@ -53,7 +61,7 @@ class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1e9 or not 0 < self.time < 1e9:
-            raise SpecError(f"a run needs warmup >= 0 and time > 0. Got {self.warmup} and {self.time}")
+            raise SpecError(f"a run needs 0 <= warmup < 1e9 and 0 < time < 1e9. Got {self.warmup} and {self.time}")
         if self.until_error is not None and not 0 < self.until_error < 1:
             raise SpecError(f"`until_error` is a part, > 0 and < 1. Got {self.until_error}\nhint: 0.05 is 5 %")
 
@@ -76,20 +84,22 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """D_N* of this box, by displacements; `diffusion_vacf` is the same by velocities."""
     diffusion_vacf: Quoted
     diffusion_infinite: Quoted
-    """D* of an infinite box."""
+    """D* of an infinite box and after infinite time."""
     viscosity: Quoted
     """eta*."""
     energy_drift_kt: float
-    """The slope of the energy times the length of the run, in kT a particle: below 1e-3 for a good run."""
+    """The slope of the energy times the length of the run, in kT a particle."""
     energy_rms_kt: float
-    """The energy's fluctuation in kT a particle: below 1e-2 for a good run."""
+    """The energy's fluctuation in kT a particle."""
     references: dict[str, tuple[Reference, ...]]
     """What was published for a fluid of this coupling, by name."""
     s_max: Quoted
-    """The largest S(k), and the k it is at; its error is not known."""
+    """The largest S(k), over a bin of k, and the k it is at; the error is that of the noise of its modes."""
     s_max_k: float
     crystalline: bool
     """Whether a single wave vector stands out as no fluid's does: then nothing here is a fluid's number."""
+    doubts: tuple[str, ...]
+    """Why numbers of this run should not be believed, in words."""
     warmup: WarmupEnd
     time: float
     samples: int
@@ -203,6 +213,25 @@ class PlasmaRun:
         powers = self._powers / max(1, self._looks)
         return k, np.bincount(at, powers) / np.bincount(at)
 
+    def structure_peak(self) -> tuple[float, Quoted]:
+        """Return where S(k) is largest, over bins of k, and how large; a mode's |rho_k|^2 scatters by its mean."""
+        bins = (self._waves.lengths / PEAK_WIDTH).astype(int)
+        counts = np.maximum(1, np.bincount(bins))
+        means = np.bincount(bins, self._powers / max(1, self._looks)) / counts
+        at = int(np.argmax(means))
+        k = float(self._waves.lengths[bins == at].mean())
+        return k, Quoted(mean=float(means[at]), error=float(means[at] / math.sqrt(counts[at] * max(1, self._looks))))
+
+    def has_sample(self, line: dict[str, Any]) -> bool:
+        """Whether a line of a trace is the last sample of this run, or one before it."""
+        columns = [name for name in SERIES if name in line and len(self.series[name])]
+        if self.phase == "warmup" or line.get("phase") != "measure":
+            return line.get("phase") == "warmup" and set(line) == {"phase", *SERIES}
+        at = round(float(line["time"]) / self.spec.sample_time) - 1
+        return len(columns) == len(SERIES) and all(
+            0 <= at < len(self.series[name]) and self.series[name][at] == line[name] for name in columns
+        )
+
     @property
     def crystalline(self) -> bool:
         """Whether a single wave vector stands out as no fluid's does."""
@@ -299,6 +328,7 @@ class PlasmaRun:
         folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
         if self.job.out:
             remove_half_written(folder)
+            self.save()  # a run that is killed in its first minute can be resumed too
         saved_at = time.monotonic()
         while self.remaining > 0:
             if should_stop():
@@ -387,7 +417,8 @@ class PlasmaRun:
         energy = (series["kinetic"] + series["potential"]) / spec.particles
         centred = series["time"] - series["time"].mean()
         slope = float(centred @ energy / (centred @ centred)) if len(energy) > 1 else 0.0
-        k, s = self.structure_factor
+        drift, rms = slope * self.time * gamma.mean, float(energy.std()) * gamma.mean
+        s_max_k, s_max = self.structure_peak()
         moved = self.transport()
         return PlasmaSummary(
             gamma_measured=gamma,
@@ -398,11 +429,12 @@ class PlasmaRun:
             diffusion_infinite=moved.diffusion_infinite,
             viscosity=moved.viscosity,
             references=references(gamma.mean, spec.kappa),
-            energy_drift_kt=slope * self.time * gamma.mean,
-            energy_rms_kt=float(energy.std()) * gamma.mean,
-            s_max=Quoted(mean=float(s.max()), error=None),
-            s_max_k=float(k[np.argmax(s)]),
+            energy_drift_kt=drift,
+            energy_rms_kt=rms,
+            s_max=s_max,
+            s_max_k=s_max_k,
             crystalline=self.crystalline,
+            doubts=self._doubts(self.warmup, drift, rms),
             warmup=self.warmup,
             time=self.time,
             samples=len(energy),
@@ -411,6 +443,18 @@ class PlasmaRun:
             isa=self.engine.name.removeprefix("cpu:"),
             spec=spec,
         )
+
+    def _doubts(self, warmup: WarmupEnd, drift: float, rms: float) -> tuple[str, ...]:
+        segment = self.spec.segment_blocks * self.spec.block_time
+        found = {
+            "this is a crystal: its numbers are no fluid's": self.crystalline,
+            TOO_SHORT.format(segment): self.time < segment,
+            "the warm-up ended at its longest, and the energy was not steady yet": warmup.reason == "longest",
+            f"the energy drifts by more than {GOOD_DRIFT:g} kT a particle: a smaller `--dt` is wanted": abs(drift)
+            > GOOD_DRIFT,
+            f"the energy scatters by more than {GOOD_RMS:g} kT a particle: a smaller `--dt` is wanted": rms > GOOD_RMS,
+        }
+        return tuple(words for words, holds in found.items() if holds)
 
 
 def _bits_of(engine: str) -> str:

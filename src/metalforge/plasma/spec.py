@@ -96,7 +96,8 @@ class PlasmaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 fits = sorted(cells * n**3 for n in range(even, side + 3) if n % even == 0)
                 near = [n for n in fits if n >= self.particles][:1] or fits[-1:]
                 raise SpecError(
-                    f"`start` {self.start} needs {cells} n^3 particles. Got {self.particles}\nhint: {near[0]} would do"
+                    f"`start` {self.start} needs {cells} n^3 particles{', n even' * (even - 1)}. Got {self.particles}\n"
+                    f"hint: {near[0]} would do"
                 )
 
     @property

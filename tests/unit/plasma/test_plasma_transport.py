@@ -30,6 +30,7 @@ from metalforge.plasma.observables import STRESSES, energy_tail, series_of
 from metalforge.plasma.references import einstein_frequency, melting_gamma
 from metalforge.plasma.spec import DENSITY
 from metalforge.plasma.spectrum import plateau
+from metalforge.plasma.transport import left_out
 
 TIME, SPACING, BINS = 200.0, 0.5, 20
 
@@ -113,10 +114,20 @@ def test_a_jackknife_over_runs_is_that_of_its_definition(run):
     assert found.runs == 9
     assert transport(run.spec, shifted[:3]).diffusion.error is None
     assert transport(run.spec, shifted[:3]).viscosity.error > 0
-    length, gamma = run.spec.length, found.gamma_measured.mean
-    assert found.diffusion_infinite.mean - found.diffusion.mean == pytest.approx(
-        0.2101 / (gamma * found.viscosity.mean * length), rel=1e-3
+    part = (found.diffusion_infinite.mean - found.diffusion.mean) / (
+        found.viscosity.mean + found.diffusion_infinite.mean
     )
+    assert found.diffusion_infinite.error >= math.hypot(wanted, part * found.viscosity.error) * (1 - 1e-12)
+
+
+def test_what_a_box_and_its_lags_leave_out_is_that_of_viscous_flow():
+    """Yeh and Hummer's where D << nu and momentum has gone round; in large boxes the tail of an endless memory."""
+    assert left_out(1e-2, 0.5, 1e-6, 9.0, 4e3, 1e4) == pytest.approx(0.2101 * 1e-2 / (0.5 * 9.0), rel=2e-3)
+    temperature, nu, diffusion, length, early, late = 0.01, 0.0405, 0.032, 130.0, 400.0, 410.0
+    found = left_out(temperature, nu, diffusion, length, early, late)
+    # The memory (2/3) kT/(m n) (4 pi g t)^(-3/2) has a known integral.
+    amplitude = 2 / 3 * temperature / (MASS * DENSITY) * (4 * math.pi * (nu + diffusion + found)) ** -1.5
+    assert found == pytest.approx(amplitude * 4 / (math.sqrt(early) + math.sqrt(late)), rel=0.01)
 
 
 def test_displacements_and_velocities_give_one_diffusion_and_wrapped_positions_do_not(run):
@@ -296,3 +307,49 @@ def test_a_folder_has_one_process_and_a_trace_each_sample_once(tmp_path):
     times = [line["time"] for line in lines if line["phase"] == "measure"]
     assert times == pytest.approx([0.1 * (i + 1) for i in range(300)])
     assert trace.read_text().startswith(whole)
+
+
+def test_a_trace_is_of_one_run_and_a_resumed_run_of_its_checkpoint(tmp_path):
+    command = [
+        "plasma",
+        "run",
+        "--kappa",
+        "3",
+        "--particles",
+        "170",
+        "--warmup",
+        "10",
+        "--time",
+        "10",
+        "--threads",
+        "1",
+    ]
+    trace, other = tmp_path / "trace.jsonl", tmp_path / "letters.txt"
+    app([*command, "--gamma", "60", "--out", str(tmp_path / "a"), "--trace", str(trace)], standalone_mode=False)
+    with pytest.raises(SpecError, match="a trace is of one run"):
+        app([*command, "--gamma", "50", "--out", str(tmp_path / "b"), "--trace", str(trace)], standalone_mode=False)
+    with pytest.raises(SpecError, match="has --gamma, --out from its checkpoint"):
+        app(["plasma", "run", "--resume", str(tmp_path / "a"), "--gamma", "50", "--out", "c"], standalone_mode=False)
+    # A checkpoint may name any file: one that is not the run's trace stays as it is.
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    of_another = "".join(json.dumps(line | {"kinetic": 2 * line["kinetic"]}) + "\n" for line in lines)
+    for text in ("to whom it may concern\n" * 900, of_another):
+        other.write_text(text)
+        run = PlasmaRun.resume(tmp_path / "a", threads=1)
+        run.job = msgspec.structs.replace(run.job, trace=str(other))
+        run.save()
+        with pytest.raises(SpecError, match="is not the trace of this run"):
+            app(["plasma", "run", "--resume", str(tmp_path / "a"), "--time", "20"], standalone_mode=False)
+        assert other.read_text() == text
+
+
+def test_a_run_says_what_to_doubt_and_a_peak_of_noise_is_not_one_of_structure():
+    run = PlasmaRun(PlasmaSpec(gamma=100, kappa=3, particles=200, seed=4), PlasmaJob(warmup=20, time=50), threads=1)
+    run.run()
+    found = run.summary()
+    assert any("shorter than a segment of 380/omega_p" in doubt for doubt in found.doubts)
+    # Published 1.26 at 4.62; the largest of single lengths of k is above 2 here.
+    assert found.s_max.mean == pytest.approx(1.26, abs=4 * found.s_max.error)
+    assert found.s_max.error < 0.3
+    assert run.structure_factor[1].max() > 2
+    assert references(0.01, 2.0) == {"u_over_gamma": (), "diffusion_infinite": (), "viscosity": ()}

@@ -93,7 +93,7 @@ def producer_here() -> Substrate:
 def engine_here(name: str) -> Engine:
     """Return the engine of a substrate of this machine; `auto` is a card's if it has the bits of the cores."""
     cores: Engine = producer_here().open_engine()
-    wanted = [_named(name)] if name != "auto" else _cards()
+    wanted = [_named(name, ("auto",))] if name != "auto" else _cards()
     found: list[Engine] = [one.open_engine() for one in wanted]
     return next((engine for engine in found if name != "auto" or engine.family == cores.family), cores)
 
@@ -181,12 +181,12 @@ def _cards() -> list[Substrate]:
     return [one for one in _with_engines() if isinstance(one.open_engine(), BatchEngine)]
 
 
-def _named(name: str) -> Substrate:
-    """Return a substrate by its name; `cpu` is the one of the cores."""
+def _named(name: str, besides: Sequence[str] = ("auto", "all")) -> Substrate:
+    """Return a substrate by its name; `cpu` is the one of the cores. `besides` are words that are understood too."""
     if name == "cpu":
         return producer_here()
     known = {one.info.name: one for one in discover().substrates}
     if name not in known:
-        raise UnknownNameError("substrate of this machine", name, ["auto", "all", "cpu", *known])
+        raise UnknownNameError("substrate of this machine", name, [*besides, "cpu", *known])
     known[name].open_engine()  # says what is missing
     return known[name]

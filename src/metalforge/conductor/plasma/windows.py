@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.plasma.observables import CURRENTS
-from metalforge.plasma.references import einstein_frequency, melting_gamma, viscosity_scaled
+from metalforge.plasma.references import FORMULA_EDGE, einstein_frequency, melting_gamma, viscosity_scaled
 from metalforge.plasma.spec import DENSITY, MASS, length_of
 from metalforge.plasma.spectrum import plateau
 from metalforge.plasma.transport import CUT, stress_bins, stress_power
@@ -20,8 +20,6 @@ STOKES_EINSTEIN = 0.1165
 YEH_HUMMER = 0.2101
 """(D* - D_N*) Gamma eta* L of a cubic box (I.-C. Yeh, G. Hummer, 2004)."""
 HEADS = ("transport_D", "transport_eta")
-FORMULA_EDGE = 0.05
-"""Gamma / Gamma_m below which no viscosity was published: the fit is asked there."""
 
 
 class WindowNumbers(NamedTuple):
