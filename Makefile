@@ -78,10 +78,9 @@ test-docs: $(VENV)/.group-docs
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 	$(PYTEST) $(DIST_$*) $(SLOW_$*)
 
-# Kills, damages, schedules and a soak: a few of each on every kind of campaign, then in numbers.
+# Kills, damages, schedules and a soak, on every kind of campaign.
 test-chaos: $(VENV)/.group-test
-	$(PYTEST) $(SLOW_chaos)
-	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli tests/unit/cluster
+	$(BIN)/python -m pytest -m "chaos and not long" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli tests/unit/cluster
 
 # Ray is an extra of 80 MB: who does not run on clusters needs neither it nor these.
 test-cluster-install: $(VENV)/.group-test $(VENV)/.group-cluster

@@ -1,3 +1,4 @@
+import gc
 import os
 from importlib.util import find_spec
 
@@ -37,6 +38,16 @@ def undrawn(monkeypatch):
 SLOW_FIRST = ("statistical", "experiments", "chaos", "campaign", "cli", "guards", "property")
 """Folders whose files take longest. A file stays with one process (module fixtures are made once), so a long one at the
 end would leave the other process idle."""
+
+
+# Until every test is found: thousands of them, and none is garbage, which would be looked at again and again.
+gc.disable()
+
+
+def pytest_collection_finish():
+    """From here on garbage is collected, among what tests make: what was there before them stays to the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -17,9 +17,10 @@ from metalforge.native.cuda.nvrtc import KERNEL_FILES, REALS, Nvrtc
 __all__ = ["PROBES", "headers", "main"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "src/metalforge/native"
-COMPILERS = {"nvidia-cuda-nvrtc": ("sm_75", "sm_80", "sm_90"), "nvidia-cuda-nvrtc-cu12": ("sm_70", "sm_90")}
+COMPILERS = {"nvidia-cuda-nvrtc": ("sm_90", "sm_80", "sm_75"), "nvidia-cuda-nvrtc-cu12": ("sm_70", "sm_90")}
 """Wheels, in the oldest versions that the extras allow, and what kernels are compiled for: the oldest cards that CUDA
-and this package can use, Ampere, Hopper. Headers alone are compiled for the first and the last of them."""
+and this package can use, Ampere, Hopper. Headers alone are compiled for the first that is named of each: for the newest
+cards by the newer compiler, for the oldest by the older."""
 
 
 PROBES = {
@@ -202,7 +203,7 @@ def main() -> int:
             jobs = {
                 (name, architecture): pool.submit(nvrtc.compile, text, architecture, *options)
                 for name, text, options in _sources()
-                for architecture in (architectures if options else dict.fromkeys((architectures[0], architectures[-1])))
+                for architecture in (architectures if options else architectures[:1])
             }
             for (name, architecture), job in jobs.items():
                 code, log = job.result()

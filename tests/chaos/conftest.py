@@ -17,6 +17,14 @@ __all__ = ["arena", "cluster", "nodes", "told"]
 MEMORY = Path("/dev/shm")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark all that is here; the same mark elsewhere is of campaigns that are killed in tests of their own."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.chaos)
+
+
 @pytest.fixture(scope="module")
 def arena():
     """A folder for a module's attacks."""

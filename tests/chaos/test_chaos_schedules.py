@@ -8,7 +8,7 @@ import pytest
 from . import ledger
 from .schedules import attack
 
-SHORT, MIDDLE, LONG, BATCH = 2400, 4000, 100_000, 1000
+SHORT, LONG, BATCH = 5600, 100_000, 1000
 BATCHES = 8
 
 
@@ -27,12 +27,6 @@ def test_what_build_accepts_never_deadlocks_and_loses_nothing(batch):
     refused, faults = attacked(batch, BATCHES, SHORT // BATCHES)
     assert faults == []
     assert refused > 0  # the generator also makes graphs that must be refused
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_thousands_of_schedules(batch):
-    assert attacked(1_000_000 + batch, BATCHES, MIDDLE // BATCHES)[1] == []
 
 
 @pytest.mark.long

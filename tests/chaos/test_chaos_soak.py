@@ -28,7 +28,6 @@ def test_a_few_seconds_of_it():
     assert open_files() <= files
 
 
-@pytest.mark.chaos
 def test_twenty_seconds_of_it():
     found = soak(8, 20.0, 0.2, 2.0)
     assert found.faults == ()
