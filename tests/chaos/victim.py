@@ -106,13 +106,13 @@ class Trap:
                     self.strike(child.pid)
             return request(child, verb, *arguments)
 
-        follow = TrajectoryRun.step
+        follow = TrajectoryRun.following
 
         def following(run):
             self.pass_by("update")
             return follow(run)
 
-        Chain.update, TrajectoryRun.step, recording.evaluate_again = updating, following, evaluating
+        Chain.update, TrajectoryRun.following, recording.evaluate_again = updating, following, evaluating
         os.replace, Child.request = replacing, requesting
 
     def _journal(self) -> None:

@@ -31,6 +31,33 @@ class WideEngine:
             raise PlacementError(f"{self.name} has no room for {chains} chains")
         return WideBatch(self, dims, precision, chains)
 
+    def particles(self, *room):
+        return self._cpu.particles(*room)
+
+    def particle_batch(self, replicas, *room):
+        if replicas > self.fits:
+            raise PlacementError(f"{self.name} has no room for {replicas} boxes")
+        return WideBoxes(self, replicas, self._cpu.particle_batch(replicas, *room))
+
+    def work(self, size, updates):
+        """Note that so many move at once; the card is lost when it has made what it was told to."""
+        self.sizes.append(size)
+        if self.lost_after is not None:
+            self.lost_after -= updates
+            if self.lost_after < 0:
+                raise CardLostError(f"{self.name} failed: device unavailable\nhint: none")
+
+
+class WideBoxes:
+    """A `ParticleBatch` of the CPU's."""
+
+    def __init__(self, engine, replicas, boxes):
+        self._engine, self._replicas, self._boxes = engine, replicas, boxes
+
+    def advance(self, *state, **looks):
+        self._engine.work(self._replicas, 1)
+        return self._boxes.advance(*state, **looks)
+
 
 class WideBatch:
     """A `Batch` of chains that are moved one after the other."""
@@ -49,11 +76,7 @@ class WideBatch:
         self._grid.assign(links, self._links[number])
 
     def start(self, plan, updates):
-        self._engine.sizes.append(len(self._links))
-        if self._engine.lost_after is not None:
-            self._engine.lost_after -= updates
-            if self._engine.lost_after < 0:
-                raise CardLostError(f"{self._engine.name} failed: device unavailable\nhint: none")
+        self._engine.work(len(self._links), updates)
         for _ in range(updates):
             for first in range(0, len(self._links), plan.rungs) if plan.rungs > 1 else ():
                 self._exchange(first, first + plan.rungs)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,15 @@ START_DRAWS = 8 << 28
 
 class LostParticleError(MetalforgeError):
     """A particle went where none can be: steps too long, or particles on top of each other."""
+
+
+class Asked(NamedTuple):
+    """What a block is: how particles move, by how many steps, and how often they are looked at."""
+
+    motion: Motion
+    steps: int
+    samples: int
+    frames: int
 
 
 @dataclass(eq=False)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+ORIGINS = 41
+"""Frames that are kept, unless told otherwise."""
 
 
 class Correlations:
@@ -18,7 +20,7 @@ class Correlations:
     `origins` frames are kept, one of `spacing`, so lags are 0 to origins * spacing. Sums are of `segment` frames each.
     """
 
-    def __init__(self, particles: int, *, segment: int = 400, origins: int = 41, spacing: int = 5) -> None:
+    def __init__(self, particles: int, *, segment: int = 400, origins: int = ORIGINS, spacing: int = 5) -> None:
         self.segment, self.spacing, self.lags = segment, spacing, (origins - 1) * spacing + 1
         self.frames = 0
         self._origin = np.zeros((2, origins, 3 * particles))

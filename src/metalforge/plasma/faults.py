@@ -10,15 +10,16 @@ r"""Faults put into trajectories on purpose: what checks of a trajectory are tes
 A fault is in the memory of one process: a trajectory that is taken up from its checkpoint has none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, get_args
 
 import numpy as np
 
 from metalforge.core.rows import Row
+from metalforge.native.engine import ParticleSamples
 
-from .box import Particles
+from .box import Asked, Particles
 from .trajectory import TrajectoryRun
 
 ParticleFault = Literal["nan", "kick", "pair", "swap"]
@@ -44,15 +45,15 @@ def particle_faults_at(
     planned: Mapping[tuple[int, int], ParticleFault],
 ) -> Iterator[dict[tuple[int, int], ParticleFault]]:
     """Let faults happen once in trajectories of this process, by (stream, segment); gives what has not happened."""
-    left, step = dict(planned), TrajectoryRun.step
+    left, following = dict(planned), TrajectoryRun.following
 
-    def stepping(run: TrajectoryRun) -> Row:
+    def spoiled(run: TrajectoryRun) -> Generator[Asked, ParticleSamples, Row]:
         if (fault := left.pop((run.spec.stream, run.log.end), None)) is not None:
             inject_particles(run.particles, fault)
-        return step(run)
+        return following(run)
 
-    TrajectoryRun.step = stepping  # type: ignore[assignment,method-assign]
+    TrajectoryRun.following = spoiled  # type: ignore[assignment,method-assign]
     try:
         yield left
     finally:
-        TrajectoryRun.step = step  # type: ignore[method-assign]
+        TrajectoryRun.following = following  # type: ignore[method-assign]

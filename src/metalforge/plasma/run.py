@@ -20,9 +20,9 @@ from metalforge.core.files import PathLike, naming, remove_half_written
 from metalforge.core.phases import Phase
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, Motion, ParticleBox, ParticleSamples
+from metalforge.native.engine import Engine, ParticleBox, ParticleSamples
 
-from .box import begin, open_box
+from .box import Asked, begin, open_box
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
@@ -122,15 +122,6 @@ class Watch(NamedTuple):
     time: float
     take: Callable[[dict[str, Floats], Floats, Floats], None]
     """Samples by name, positions as if the box had no borders, velocities; the latter (samples, n, 3)."""
-
-
-class Asked(NamedTuple):
-    """What a block is: how particles move, by how many steps, and how often they are looked at."""
-
-    motion: Motion
-    steps: int
-    samples: int
-    frames: int
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,10 +17,11 @@ goes on from a checkpoint gives the bits of one that was never interrupted.
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import permutations, product
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -31,15 +32,24 @@ from metalforge.core.files import naming
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import read_sealed
-from metalforge.native.engine import Engine, ParticleSamples
+from metalforge.native.engine import Engine, ParticleBatch, ParticleBox, ParticleSamples
 
-from .box import LostParticleError, Particles, begin, open_box, places
+from .box import (
+    Asked,
+    LostParticleError,
+    Particles,
+    advance_together,
+    begin,
+    open_batch,
+    open_box,
+    places,
+)
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
-from .correlations import Correlations
+from .correlations import ORIGINS, Correlations
 from .observables import WaveVectors, mode_powers, series_of
-from .spec import FRAME_TIME, MASS, PlasmaSpec
+from .spec import MASS, PlasmaSpec
 from .transport import TransportSegment, segment_of, stress_bins
-from .two_phase import advance_holding, lower_half, require_stages, stage_of
+from .two_phase import holding, lower_half, require_stages, stage_of
 from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
@@ -47,6 +57,8 @@ FORMAT = "metalforge-plasma-trajectory"
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
 SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
+ROOMS = 2
+"""That a batch keeps open, for as many trajectories each."""
 TRANSPORT = ("temperature", "diffusion_msd", "diffusion_vacf")
 
 
@@ -119,7 +131,6 @@ class TrajectoryRun:
     ) -> None:
         self.spec, self.warmup, self.engine = spec, warmup, engine
         self.segment = segment_time(spec, segment)
-        self.box = open_box(spec, engine)
         self.particles = particles or begin(spec)
         self.log = RowLog(columns_of(spec.kappa, self.segment), fill=fill)
         self.job = msgspec.Raw(b"null")
@@ -131,6 +142,18 @@ class TrajectoryRun:
         if spec.start == "two-phase":
             require_stages(warmup.total)
             self._held = lower_half(places(spec), spec.length)
+
+    @cached_property
+    def box(self) -> ParticleBox:
+        """Where it moves alone; one that moves with others has none."""
+        return open_box(self.spec, self.engine)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What trajectories have in common that may move together: couplings, seeds and streams are each one's own."""
+        spec = self.spec
+        shape = spec.particles, spec.kappa, spec.tol, spec.precision, spec.step_time, self.segment
+        return self.engine.name, *shape
 
     @property
     def phase(self) -> Phase:
@@ -158,6 +181,24 @@ class TrajectoryRun:
 
     def step(self) -> Row:
         """Follow one segment and return its row; one that fails raises and leaves the run where it was."""
+        (row,) = follow([self], self._move)
+        if isinstance(row, ChainFaultError):
+            raise row
+        return row
+
+    def _move(self, _: Sequence[Self], asked: Sequence[Asked]) -> list[ParticleSamples | LostParticleError]:
+        """Move alone, in a box of its own."""
+        motion, steps, samples, frames = asked[0]
+        try:
+            return [self.particles.advance(self.box, motion, steps, samples=samples, frames=frames)]
+        except LostParticleError as error:
+            return [error]
+
+    def following(self) -> Generator[Asked, ParticleSamples, Row]:
+        """Follow one segment by asking for one move after the other, and return its row: whoever moves decides where.
+
+        One that fails, or is told of a lost particle, raises and leaves the run where it was.
+        """
         spec, phase = self.spec, self.phase
         before = Particles(
             self.particles.positions.copy(),
@@ -168,17 +209,21 @@ class TrajectoryRun:
         )
         if phase == "measure" and not self.measured:
             self.particles.stop_drifting()
-        parts: list[ParticleSamples] = []
+        sums: list[Floats] = []
+        moved = Correlations(spec.particles, segment=self.blocks * spec.block_frames)
         powers, order = np.zeros(len(self._waves.lengths)), 0.0
         try:
             if not (np.isfinite(before.positions).all() and np.isfinite(before.velocities).all()):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} begins with no finite particles")
             for _ in range(self.blocks):
-                parts += self._block(phase)
+                for seen in (yield from self._block(phase)):
+                    sums.append(seen.sums)
+                    for position, velocity in zip(seen.positions, seen.velocities, strict=True):
+                        moved.add(position, velocity)
                 powers += mode_powers(self.particles.positions, spec.length, self._waves) / self.blocks
-                seen = mode_powers(self.particles.positions, spec.length, self._crystal) / spec.particles
-                order += float(np.sqrt(seen).mean()) / self.blocks
-            values = self._sums(parts) | {"bragg": float(powers.max()), "order": order}
+                crystal = mode_powers(self.particles.positions, spec.length, self._crystal) / spec.particles
+                order += float(np.sqrt(crystal).mean()) / self.blocks
+            values = self._summed(np.concatenate(sums), moved) | {"bragg": float(powers.max()), "order": order}
             if not all(map(math.isfinite, values.values())):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} gave no finite observables")
         except (LostParticleError, ChainFaultError) as error:
@@ -190,22 +235,22 @@ class TrajectoryRun:
         self.log.add(row)
         return row
 
-    def _block(self, phase: Phase) -> list[ParticleSamples]:
-        """Move by a block: free, in the bath, or by the stage of a two-phase warm-up."""
+    def _block(self, phase: Phase) -> Generator[Asked, ParticleSamples, list[ParticleSamples]]:
+        """Ask for the moves of a block: free, in the bath, or by the stage of a two-phase warm-up."""
         spec, motion = self.spec, self.spec.nve
         if phase == "warmup":
             motion = spec.langevin(FRICTION)
             if self._held is not None:
                 motion, holds = stage_of(spec, self.warmup.done, self.warmup.total)
                 if holds:
-                    return advance_holding(self.particles, self._held, self.box, spec, motion)
+                    return (yield from holding(self.particles, self._held, spec, motion))
         samples = spec.block_steps // spec.sample_steps
-        return [self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=spec.block_frames)]
+        return [(yield Asked(motion, spec.block_steps, samples, spec.block_frames))]
 
-    def _sums(self, parts: list[ParticleSamples]) -> dict[str, float]:
+    def _summed(self, sums: Floats, moved: Correlations) -> dict[str, float]:
         """Return what a segment is summed up by."""
         spec = self.spec
-        series = series_of(spec, np.concatenate([part.sums for part in parts]), 0.0)
+        series = series_of(spec, sums, 0.0)
         energy = series["kinetic"] + series["potential"]
         values = {name: float(series[name].mean()) for name in ("kinetic", "phi", "potential", "virial")}
         values["energy_rms"] = float(energy.std())
@@ -214,11 +259,7 @@ class TrajectoryRun:
         thermal = math.sqrt(max(2 * values["kinetic"] / MASS, 1e-300))
         values["momentum"] = float(np.sqrt(drift @ drift)) / thermal
         values["restless"] = restlessness(series["potential"])
-        moved = Correlations(spec.particles, segment=self.blocks * spec.block_frames)
-        for part in parts:
-            for position, velocity in zip(part.positions, part.velocities, strict=True):
-                moved.add(position, velocity)
-        left = segment_of(spec, series, *(sums[0] for sums in moved.segments()))
+        left = segment_of(spec, series, *(added[0] for added in moved.segments()))
         values |= {name: getattr(left, name) for name in TRANSPORT}
         return values | {f"stress_{bin}": power for bin, power in enumerate(left.stress_power)}
 
@@ -282,10 +323,68 @@ class TrajectoryRun:
         return run
 
 
-def bytes_of(spec: PlasmaSpec, segment: float) -> int:
-    """Return what a trajectory takes in memory: its lists of neighbours, and the frames of a segment."""
+Moving: TypeAlias = Callable[[Sequence[TrajectoryRun], Sequence[Asked]], list[ParticleSamples | LostParticleError]]
+"""Moves runs as each of them asked, all by as many steps; returns what was seen in each, or how it was lost."""
+
+
+def follow(runs: Sequence[TrajectoryRun], move: Moving) -> list[Row | ChainFaultError]:
+    """Follow one segment of each run, moving those at once that ask for as many steps; return rows, or what failed."""
+    following = [run.following() for run in runs]
+    asked: dict[int, Asked] = {}
+    ends: dict[int, Row | ChainFaultError] = {}
+
+    def go_on(n: int, with_answer: Callable[[], Asked]) -> None:
+        try:
+            asked[n] = with_answer()
+        except StopIteration as end:
+            ends[n] = end.value
+        except ChainFaultError as error:
+            ends[n] = error
+
+    for n, one in enumerate(following):
+        go_on(n, partial(next, one))
+    while asked:
+        _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
+        alike = [n for n, (_, *its) in asked.items() if its == looks]
+        seen = move([runs[n] for n in alike], [asked.pop(n) for n in alike])
+        for n, its in zip(alike, seen, strict=True):
+            if isinstance(its, LostParticleError):
+                go_on(n, partial(following[n].throw, its))
+            else:
+                go_on(n, partial(following[n].send, its))
+    return [ends[n] for n in range(len(runs))]
+
+
+class TrajectoryBatch:
+    """Room of an engine for trajectories of one kind that move in one launch, each with the bits it has alone."""
+
+    def __init__(self, runs: Sequence[TrajectoryRun]) -> None:
+        self._rooms: dict[int, ParticleBatch] = {}
+        self._room(runs)
+
+    def step(self, runs: Sequence[TrajectoryRun]) -> list[Row | ChainFaultError]:
+        """Follow one segment of each; return its row, or how it failed: then it stays where it was."""
+        return follow(runs, self._move)
+
+    def _move(self, runs: Sequence[TrajectoryRun], asked: Sequence[Asked]) -> list[ParticleSamples | LostParticleError]:
+        _, steps, samples, frames = asked[0]
+        particles, motions = [run.particles for run in runs], [one.motion for one in asked]
+        return advance_together(self._room(runs), particles, motions, steps, samples=samples, frames=frames)
+
+    def _room(self, runs: Sequence[TrajectoryRun]) -> ParticleBatch:
+        """Return room for as many: fewer move at once where one was lost, or a half is held in some of them."""
+        count = len(runs)
+        if count not in self._rooms:
+            while len(self._rooms) >= ROOMS:
+                del self._rooms[next(iter(self._rooms))]
+            self._rooms[count] = open_batch(runs[0].spec, runs[0].engine, count)
+        return self._rooms[count]
+
+
+def bytes_of(spec: PlasmaSpec) -> int:
+    """Return what a trajectory takes in memory: its lists of neighbours, the frames of a block and those it is from."""
     pairs = spec.particles * (spec.cutoff + 0.5) ** 3 / 2
-    return round(12 * pairs + spec.particles * 48 * (segment / FRAME_TIME + 8))
+    return round(12 * pairs + spec.particles * 48 * (ORIGINS + spec.block_frames + 8))
 
 
 def bcc_waves(spec: PlasmaSpec) -> WaveVectors:

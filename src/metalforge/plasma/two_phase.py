@@ -11,15 +11,16 @@ A random half would set several kT a particle free beside the crystal, and melt 
 putting it back after every frame, within which particles go a hundredth of their distance.
 """
 
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.native.engine import Motion, ParticleBox, ParticleSamples
+from metalforge.native.engine import Motion, ParticleSamples
 
-from .box import Particles
+from .box import Asked, Particles
 from .spec import PlasmaSpec
 
 STAGES = 4
@@ -57,15 +58,15 @@ def lower_half(places: NDArray[np.float64], length: float) -> NDArray[np.bool_]:
     return np.asarray(places[:, 2] < length / 2, np.bool_)
 
 
-def advance_holding(
-    particles: Particles, held: NDArray[np.bool_], box: ParticleBox, spec: PlasmaSpec, motion: Motion
-) -> list[ParticleSamples]:
-    """Move by a block, with those that are held put back after every frame."""
-    kept = [(array, array[held].copy()) for array in (particles.positions, particles.boxes, particles.velocities)]
+def holding(
+    particles: Particles, held: NDArray[np.bool_], spec: PlasmaSpec, motion: Motion
+) -> Generator[Asked, ParticleSamples, list[ParticleSamples]]:
+    """Ask for the moves of a block, with those that are held put back after every frame."""
+    kept = [(name, getattr(particles, name)[held].copy()) for name in ("positions", "boxes", "velocities")]
     seen = []
     for _ in range(spec.block_frames):
         steps = spec.block_steps // spec.block_frames
-        seen.append(particles.advance(box, motion, steps, samples=spec.frame_samples, frames=1))
-        for array, values in kept:
-            array[held] = values
+        seen.append((yield Asked(motion, steps, spec.frame_samples, 1)))
+        for name, values in kept:
+            getattr(particles, name)[held] = values
     return seen

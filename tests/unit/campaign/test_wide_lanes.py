@@ -2,6 +2,8 @@
 
 import hashlib
 from collections import Counter
+from functools import partial
+from math import prod
 
 import msgspec
 import numpy as np
@@ -16,13 +18,24 @@ from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
-from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
+from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
+from reference.small_campaigns import PARTICLES, QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
 from reference.wide_engine import WideCard, WideEngine, with_cards
 
 CARD = Running(block=30, checkpoint_s=0.0, substrate="cuda:0")
 WIDE = msgspec.structs.replace(
     QUICK, running=CARD, budget=Budget(trajectories=1400), steering=Steering(visit=20, initial=4)
 )
+
+
+BOXES = msgspec.structs.replace(
+    PARTICLES,
+    running=Running(block=4, checkpoint_s=0.0, substrate="cuda:0", deterministic=True),
+    budget=Budget(trajectories=500),
+    steering=Steering(visit=10, initial=4),
+)
+"""Four boxes of 104 particles on a card that 400 keep busy."""
+EACH = pytest.mark.parametrize("spec", [WIDE, BOXES], ids=["links", "particles"])
 
 
 BESIDE = msgspec.structs.replace(WIDE, running=Running(block=30, producers=1, checkpoint_s=0.0))
@@ -54,31 +67,55 @@ def links_of(spec, log):
     return hashlib.sha256(chain.field.to_links().tobytes()).hexdigest()[:32]
 
 
-def check_links(state):
+def particles_of(spec, log, engine):
+    """Return the digest of a trajectory's particles after its complete visits, run alone on the card's engine."""
+    wanted = spec.plasma.trajectory(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
+    alone = TrajectoryRun(
+        wanted, spec.plasma.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
+    )
+    while alone.log.end < log.complete:
+        if alone.log.end == log.warmup:
+            alone.end_warmup()
+        alone.step()
+    return alone.digest()
+
+
+def check_links(state, engine=None):
     complete = [log for log in state.chains.values() if log.complete]
     assert complete
-    assert [log.links for log in complete] == [links_of(state.spec, log) for log in complete]
+    alone = links_of if state.spec.plasma is None else partial(particles_of, engine=engine)
+    assert [log.links for log in complete] == [alone(state.spec, log) for log in complete]
 
 
-def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, card):
-    state = run(WIDE, tmp_path / "run")
+@EACH
+def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, card, spec):
+    card.busy_sites = 4 * prod(spec.theory.systems[0])
+    state = run(spec, tmp_path / "run")
     assert state.finished.stopped_by == "trajectories"
-    assert Counter(card.sizes).most_common(1)[0][0] == 4  # 512 sites of 128
+    assert Counter(card.sizes).most_common(1)[0][0] == 4
     assert {log.substrate for log in state.chains.values()} == {"cuda:0"}
     assert [silicon.device for silicon in state.opened.silicon if silicon.role == "produces"] == ["cuda:0"]
-    check_links(state)
+    check_links(state, card)
     assert all(log.phase == "measure" for log in state.chains.values())
+
+
+def test_every_update_of_a_batch_is_read(tmp_path, card):
+    state = run(WIDE, tmp_path / "run")
     (reader,) = (d for d in state.decisions if d.what == "reader")
     assert reader.counts["rows"] == state.trajectories  # every update was read
     assert reader.counts["rows_lost"] == 0
 
 
-def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card):
-    few = msgspec.structs.replace(CARD, producers=2, deterministic=True)
-    state = run(msgspec.structs.replace(WIDE, running=few, budget=Budget(trajectories=400)), tmp_path / "run")
+@EACH
+def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card, spec):
+    few = msgspec.structs.replace(spec.running, producers=2, deterministic=True)
+    state = run(
+        msgspec.structs.replace(spec, running=few, budget=Budget(trajectories=400 if spec is WIDE else 40)),
+        tmp_path / "run",
+    )
     assert max(card.sizes) == 2
     assert max(Counter(visit.round for visit in state.visits).values()) == 2
-    check_links(state)
+    check_links(state, card)
 
 
 @pytest.mark.chaos
@@ -100,10 +137,19 @@ def test_orders_grow_where_volleys_are_short_and_not_by_the_clock(tmp_path, card
     check_links(state)
 
 
+@EACH
 @pytest.mark.chaos
-def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card):
-    spec = msgspec.structs.replace(WIDE, running=msgspec.structs.replace(CARD, deterministic=True))
-    one, other = (run(spec, tmp_path / name) for name in ("one", "other"))
+@pytest.mark.parametrize("stopped", [False, True])
+def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card, spec, stopped):
+    card.busy_sites = 4 * prod(spec.theory.systems[0])
+    spec = msgspec.structs.replace(spec, running=msgspec.structs.replace(spec.running, deterministic=True))
+    one = run(spec, tmp_path / "one")
+    if stopped:
+        run(spec, tmp_path / "other", spec.budget.trajectories // 2)
+        # Half of what was computed has lost its checkpoint: it is computed again and held against the journal.
+        for file in sorted((tmp_path / "other" / "chains").glob("*.h5"))[::2]:
+            file.unlink()
+    other = run_resumed(tmp_path / "other") if stopped else run(spec, tmp_path / "other")
     assert {log.id: (log.beta, log.links) for log in one.chains.values()} == {
         log.id: (log.beta, log.links) for log in other.chains.values()
     }
@@ -159,14 +205,15 @@ def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, card, mon
     check_links(state)
 
 
+@EACH
 @pytest.mark.chaos
-def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, card):
-    card.fits = 2
-    state = run(WIDE, tmp_path / "run")
+def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, card, spec):
+    card.fits, card.busy_sites = 2, 4 * prod(spec.theory.systems[0])
+    state = run(spec, tmp_path / "run")
     assert state.finished.stopped_by == "trajectories"
     assert max(card.sizes) == 2
     assert "2 are tried: cuda:0 has no room for 4" in next(d.reason for d in state.decisions if d.what == "lane")
-    check_links(state)
+    check_links(state, card)
 
 
 def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, card):

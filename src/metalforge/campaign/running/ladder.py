@@ -61,9 +61,10 @@ class PointLadder:
         return max(min(self._end - self.rows, min(point.room(self._until) for point in self.points)), 0)
 
     @property
-    def in_batches(self) -> bool:
-        """Whether a batch may move it."""
-        return all(point.in_batches for point in self.points)
+    def kind(self) -> tuple[object, ...] | None:
+        """What it has in common with those that may move with it in a batch; None where it moves alone."""
+        kinds = [point.kind for point in self.points]
+        return None if kinds[0] is None or None in kinds else (*kinds[0], len(kinds))
 
     @property
     def chains(self) -> list[Chain]:
@@ -72,7 +73,7 @@ class PointLadder:
 
     @property
     def _chains(self) -> list[LatticePoint]:
-        """The points, which are chains of links wherever they exchange couplings or move in batches."""
+        """The points, which are chains of links wherever they exchange couplings."""
         return [point for point in self.points if isinstance(point, LatticePoint)]
 
     def energies(self) -> list[float]:

@@ -101,8 +101,9 @@ def engine_here(name: str) -> Engine:
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
     theory, lattice = spec.theory, spec.lattice
-    # A batch makes sweeps and measures what every chain has; other chains run one at a time wherever they are.
-    batches = lattice is not None and lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
+    # A batch of links makes sweeps and measures what every chain has; others run one at a time wherever they are.
+    sweeps = lattice is not None and lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
+    batches = sweeps or spec.plasma is not None
     made = arrange(ordering, theory.systems, {lane.name: lane.sites if batches else 0 for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
     bits = {lane.name: lane.engine.name if theory.sums_matter else lane.engine.family for lane in lanes}

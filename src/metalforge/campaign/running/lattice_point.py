@@ -16,7 +16,7 @@ from metalforge.campaign.store.records import Decided
 from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
-from metalforge.lattice.batch import Columns
+from metalforge.lattice.batch import Columns, kind_of
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ROUNDING, ChainRun
@@ -83,9 +83,9 @@ class LatticePoint(PointChain):
         return run
 
     @property
-    def in_batches(self) -> bool:  # type: ignore[override]
-        """Whether a batch may move it."""
-        return self.run.in_batches
+    def kind(self) -> tuple[object, ...] | None:
+        """What chains of a batch have in common; None where it moves alone."""
+        return kind_of(self.run.chain) if self.run.in_batches else None
 
     @property
     def replica(self) -> int:

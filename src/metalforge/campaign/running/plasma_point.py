@@ -58,12 +58,20 @@ class PlasmaPoint(PointChain):
             )
         return run
 
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What trajectories of a batch have in common."""
+        return self.run.kind
+
     def update(self) -> None:
         """Follow one segment, whose row must be the one that the journal has if it has one."""
-        phase, row = self.run.phase, self.run.step()
+        self.take(self.run.step())
+
+    def take(self, row: Row) -> None:
+        """Take the segment that was followed last, alone or in a batch: before the next one the bath may be left."""
         if row.update < self._known.rows:
             self._verify(row.update)
-        if phase == "warmup":
+        if row.phase == "warmup":
             self._look()
 
     def _look(self) -> None:

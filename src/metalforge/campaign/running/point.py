@@ -110,8 +110,6 @@ class PointChain(ABC):
     witness_every: int = WITNESS
     n_steps: int | None = None
     """Steps of a trajectory; None where updates have none that are tuned."""
-    in_batches: bool = False
-    """Whether a batch may move it."""
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
@@ -164,6 +162,11 @@ class PointChain(ABC):
     def replica(self) -> int:
         """The stream of the replica that holds the coupling: its own, where chains do not exchange any."""
         return self._known.stream
+
+    @property
+    def kind(self) -> tuple[object, ...] | None:
+        """What it has in common with those that may move with it in a batch; None where it moves alone."""
+        return None
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`; nothing where there is none."""

@@ -146,10 +146,10 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
             require_stages(longest)
 
     def bytes_of(self, dims: Dims) -> int:
-        """Return what the particles of a box, their lists and the frames of a segment take."""
+        """Return what the particles of a box, their lists and the frames of a block take."""
         from metalforge.plasma.trajectory import bytes_of
 
-        return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)), self.update_time)
+        return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)))
 
     def trajectory(self, dims: Dims, at: float, *, seed: int, stream: int, start: Start) -> "PlasmaSpec":
         """Return the trajectory of one point."""
