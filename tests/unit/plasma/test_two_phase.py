@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
+from metalforge.core.rows import ChainFaultError
 from metalforge.native import cpu_engine
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from metalforge.plasma.box import places
-from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
+from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryBatch, TrajectoryRun
 from metalforge.plasma.two_phase import MELTING, lower_half, require_stages, stage_of
 
 SPEC = PlasmaSpec(gamma=450.0, kappa=2.0, particles=432, start="two-phase")
@@ -66,3 +67,26 @@ def test_a_warm_up_without_whole_stages_is_refused(total):
 def test_a_single_run_says_who_makes_such_a_start():
     with pytest.raises(SpecError, match="plasma-freezing"):
         PlasmaRun(SPEC, PlasmaJob(warmup=10.0, time=10.0))
+
+
+def test_halves_that_are_held_and_free_trajectories_move_in_one_batch_as_they_do_alone():
+    engine = cpu_engine(threads=1)
+
+    def runs():
+        # Of the four stages one begins, one is held, one is free, and one is lost.
+        made = []
+        for stream, done in enumerate((0, 1, 4, 1)):
+            spec = PlasmaSpec(gamma=2000.0, kappa=4.0, particles=128, start="two-phase", stream=stream)
+            made.append(TrajectoryRun(spec, 10.0, SegmentWarmUp(total=4, done=done), engine=engine))
+        made[3].particles.velocities[0] = 1e200
+        return made
+
+    together, alone = runs(), runs()
+    assert len({run.kind for run in together}) == 1
+    before = together[3].digest()
+    rows = TrajectoryBatch(together).step(together)
+    assert isinstance(rows[3], ChainFaultError)
+    assert together[3].digest() == before
+    for run, row, other in zip(together[:3], rows, alone, strict=False):
+        assert row == other.step()
+        assert run.digest() == other.digest()
