@@ -1,4 +1,4 @@
-"""A cluster for the campaigns of a process, and the campaign that they are held against."""
+"""A cluster for the campaigns of a file, and the campaign that they are held against."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from reference.far_nodes import cluster, nodes, told
 __all__ = ["cluster", "nodes", "told", "whole"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The campaign as threads of one machine make it."""
     return left_alone(STEADY, tmp_path_factory.mktemp("whole") / "threads")

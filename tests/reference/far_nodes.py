@@ -1,4 +1,4 @@
-"""A cluster of three nodes for the tests of a process, as fixtures: whoever wants them imports them into a conftest."""
+"""A cluster of three nodes for the tests of a file, as fixtures: whoever wants them imports them into a conftest."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from metalforge.cluster import start_local
 from reference.far_campaigns import node_faults
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """The file that says which node has which faults."""
     return tmp_path_factory.mktemp("faults") / "faults.json"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory, told):
     with node_faults(told):
         made = start_local(3, 1, tmp_path_factory.mktemp("cluster") / "nodes")

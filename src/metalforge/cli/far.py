@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from metalforge.cluster.address import ClusterAddress
     from metalforge.cluster.supervisor import Outcome
 
-LOOK_S = 0.5
-"""Between two looks at the supervisor."""
-WORD_S = 20.0
-"""That one waits for the supervisor's word that it is over, before it is asked again."""
+LOOK_S, UNSEEN_S = 0.5, 1.0
+"""Between two looks at the supervisor, and where nobody sees what it says before it is over."""
 PATIENCE_S = 60.0
 """That a supervisor may take to come back before the cluster is given up."""
 STARTING_S = 300.0
@@ -246,20 +244,13 @@ def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outco
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, stop)
     ask = _Asking(ray, directory)
-
-    def over() -> Any:
-        """Ask to be told of the end; show the campaign and hand signals on meanwhile."""
-        told, until = actor.outcome.remote(WORD_S), time.monotonic() + WORD_S
-        while not ray.wait([told], timeout=LOOK_S)[0] and time.monotonic() < until:
+    with nullcontext() if as_json else LiveView() as live:
+        while (outcome := ask(actor.outcome.remote)) is None:
             if asked:  # again and again: a supervisor that died since does not know
                 ask(lambda: actor.interrupt.remote(asked[0]))
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
-        return told
-
-    with nullcontext() if as_json else LiveView() as live:
-        while (outcome := ask(over)) is None:
-            pass
+            time.sleep(LOOK_S if live is not None else UNSEEN_S)
     return outcome, ask(actor.error.remote)
 
 

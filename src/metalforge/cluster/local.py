@@ -39,11 +39,9 @@ from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, marking, ray
 RECORD, TOKEN, LOG, SOCKET = "cluster.json", "cluster.token", "cluster.log", "keeper.sock"
 IDLE_S = 3600.0
 """Without a driver and an actor, after which a keeper ends."""
-START_S = 180.0
-"""That a worker has to start: it imports the package, beside whatever else the machine does."""
 GRACE_S = 30.0
 """That clouds and batch systems give between SIGTERM and the end, or longer."""
-_FIRST_S, _NODE_S = 120.0, 60.0  # at most, for the first node and for each further: 2 and 1 on idle cores
+_START_S, _NODE_S = 60.0, 30.0  # at most, for the first node and for each further: 2 and 1 on idle cores
 _STOP_S, _EXIT_S = 30.0, 5.0
 _TEMPORARY = "/tmp"  # paths of Unix sockets have at most 107 bytes, and Ray's names below it have 80
 _TOKEN = re.compile("[0-9a-f]{64}")
@@ -143,10 +141,6 @@ def environment_for(token: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         # Workers get what threads of this machine would get: at Ray's own 15 they stand still beside anything else.
         "RAY_worker_niceness": "0",
-        # Every node sees the memory of the whole machine: at 95 % of it all would end a worker, whoever took it.
-        "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_worker_register_timeout_seconds": f"{START_S:.0f}",
-        "RAY_task_events_report_interval_ms": "0",  # for Ray's dashboard, which does not run
     }
 
 
@@ -321,7 +315,7 @@ def _start_keeper(place: ClusterFolder, lock: int, nodes: int, cores: int, idle_
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", VARIABLE))}
     ours |= environment_for(place.token)
     ours |= marking(place.cluster, KEEPER) | {"RAY_TMPDIR": str(place.temporary)}
-    limit = _FIRST_S + _NODE_S * (nodes - 1)
+    limit = _START_S + _NODE_S * (nodes - 1)
     ready, up = os.pipe()
     with open(ready, "rb") as answers, open(place.folder / LOG, "wb") as log:
         try:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +34,14 @@ from metalforge.pipeline.processes import Died
 from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
-from .local import START_S
 from .nodes import common_level, live_nodes
 from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here, system_error
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+START_S = 60.0
+"""That a worker has to start: it imports the package."""
 LOOK_S, WATCH_S = 1.0, 2.0
 """Between two looks at a cluster that somebody waits for, and at one that works: each is a call to every node."""
 SILENT_S = 60.0
@@ -93,8 +93,7 @@ class ClusterNode:
     """What its lanes failed with last."""
     disk: int = 0
     """The number of the system's error, where that was the disk's."""
-    heard: float = inf
-    """When its worker said something last; one that has not said anything yet may still be starting."""
+    heard: float = field(default_factory=time.monotonic)
     asked: Any = None
     """The answer to the last ping, which may not be there yet."""
     joules: dict[str, Quantity] = field(default_factory=dict)
@@ -118,7 +117,7 @@ class LaneConnection:
             raise TimeoutError(str(late)) from late
         except ray.exceptions.RayError as death:
             self._machines.died(self._node, self._worker)
-            raise self._failed(f"the worker on {self._node.label} died: {cause_of(death)}") from death
+            raise self._failed(f"the worker on {self._node.label} died: {_first_line(death)}") from death
         self._node.heard = time.monotonic()
         if outcome == "disk":
             # It is this node's: chains go on from their files, there or elsewhere.
@@ -314,7 +313,7 @@ class RayMachines(Closing):
         new = [node for node in self._nodes.values() if not node.gone and node.cores + node.cards and not node.lanes]
         probe = self._directory / JOURNAL
         for node in new:
-            node.worker, node.heard = self._new_worker(node), inf
+            node.worker = self._new_worker(node)
         for node, facts in self._asked(new, lambda worker, _: worker.facts.remote(str(probe))):
             node.facts = facts
         new = [node for node in new if node.facts is not None]
@@ -332,8 +331,7 @@ class RayMachines(Closing):
         asked = [(node, question(node.worker, node)) for node in nodes]
         for node, answer in asked:
             try:
-                found, node.heard = self._get(answer, node), time.monotonic()
-                yield node, found
+                yield node, self._get(answer, node)
             except StageCrashError as error:
                 node.gone = str(error)
                 self._end(node)
@@ -374,7 +372,7 @@ class RayMachines(Closing):
             except errors.RayTaskError as error:
                 raise StageCrashError(f"node {node.label}: {_first_line(error.cause or error)}") from error
             except errors.RayError as error:
-                raise StageCrashError(f"node {node.label}: {cause_of(error)}") from error
+                raise StageCrashError(f"node {node.label}: {_first_line(error)}") from error
 
     def _end(self, node: ClusterNode) -> None:
         worker, node.worker = node.worker, None
@@ -526,19 +524,8 @@ class RayMachines(Closing):
                 with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
                     node.joules = self.ray.get(answer)
             elif time.monotonic() - node.heard > SILENT_S:
-                self.say(f"node {node.label}", f"said nothing for {SILENT_S:g} s: its worker was ended")
                 self.ray.kill(worker)  # whoever waits for it hears of its death
                 node.asked, node.heard = None, time.monotonic()
-
-
-def cause_of(death: object) -> str:
-    """Return in one line what Ray says of a death: its first line, and of an actor what has ended its process.
-
-    Between the two Ray lists the names of the actor, each on a line that begins with a tab.
-    """
-    first, *more = str(death).strip().split("\n")
-    why = next((line.strip() for line in more if line.strip() and not line.startswith("\t")), "")
-    return f"{first} {why}".rstrip() or type(death).__name__
 
 
 def _first_line(error: object) -> str:

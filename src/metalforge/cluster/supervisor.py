@@ -17,6 +17,7 @@ import msgspec
 
 from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.result import CampaignSummary
+from metalforge.campaign.results import Results
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.directory import JOURNAL
@@ -68,7 +69,6 @@ class Supervisor:
         self._machines: RayMachines | None = None
         self._outcome: Outcome | None = None
         self._error: Exception | None = None
-        self._over = threading.Event()
         self._halt = ""
         again = ray.get_runtime_context().was_current_actor_reconstructed
         self._came_back = again and (self._directory / JOURNAL).exists()
@@ -86,7 +86,6 @@ class Supervisor:
             self._error = portable(broke) if isinstance(broke, Exception) else error
             reason = str(broke) if isinstance(broke, MetalforgeError) else traceback.format_exc()
             self._outcome = Outcome(kind="failed", reason=reason, number=system_error(broke))
-        self._over.set()
         threading.Thread(target=self._go, daemon=True).start()
 
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:
@@ -108,8 +107,6 @@ class Supervisor:
                 state = self._campaign.run()
         if state.finished is None:
             return Outcome(kind="interrupted", reason=state.interrupted[-1].reason)
-        from metalforge.campaign.results import Results  # draws, which nobody need wait for at the start
-
         found = Results(state, self._directory)
         found.report()
         return Outcome(kind="finished", lines=tuple(found.said), summary=found.summary)
@@ -124,9 +121,8 @@ class Supervisor:
         campaign = self._campaign
         return None if campaign is None else campaign.view()
 
-    def outcome(self, wait_s: float = 0.0) -> Outcome | None:
-        """Return how it ended, as soon as it has; None where it still runs after so many seconds."""
-        self._over.wait(wait_s)
+    def outcome(self) -> Outcome | None:
+        """Return how it ended; None while it runs."""
         return self._outcome
 
     def error(self) -> Exception | None:
@@ -207,7 +203,7 @@ def begin(
             num_cpus=0,
             max_restarts=FOREVER,
             max_task_retries=0,
-            max_concurrency=16,  # each terminal has a call that waits for the end
+            max_concurrency=8,
             # The directory is there, and its lock: on another machine nobody could tell that it is held.
             scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.native.engine import (
@@ -163,8 +164,6 @@ def places(spec: PlasmaSpec) -> Floats:
 
 def _random(n: int, length: float, stream: Stream) -> Floats:
     """Return random places that are not too near to each other."""
-    from scipy.spatial import cKDTree  # a fifth of a second, which chains without particles need not wait
-
     placed = np.empty((0, 3))
     for turn in range(1000):
         drawn = stream.uniform(step=turn, sites=4 * n, draws=4, first_draw=START_DRAWS + 2)[:, :3] * length
