@@ -53,7 +53,7 @@ class Commanding:
         Its cookie and its Host are looked at by whoever asks.
         """
         if method != "POST" or path != PATH:
-            return PlainTextResponse("only GET: this page reads\n", 405, {"Allow": "GET"})
+            return PlainTextResponse(f"only GET here; commands are posted to {PATH}\n", 405, {"Allow": "GET"})
         if not self.allowed:
             return PlainTextResponse(READ_ONLY, 405, {"Allow": "GET"})
         if headers.get("origin") is None:

@@ -205,6 +205,18 @@ def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, card, mon
     check_links(state)
 
 
+def test_trajectories_of_a_card_that_vanishes_wait_for_it(tmp_path, card):
+    """No other engine goes on with them bit for bit; what was made stays."""
+    spec = msgspec.structs.replace(BOXES, budget=Budget(trajectories=60))
+    card.lost_after = 20
+    with pytest.raises(SpecError, match=r"run on cuda:0, this is cpu:.*they would not continue bit for bit"):
+        run(spec, tmp_path / "run")
+    card.lost_after = None
+    state = run_resumed(tmp_path / "run")
+    assert state.finished.stopped_by == "trajectories"
+    assert {name for log in state.chains.values() for name in log.made_on} == {"cuda:0"}
+
+
 @EACH
 @pytest.mark.chaos
 def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, card, spec):

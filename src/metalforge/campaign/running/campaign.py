@@ -307,12 +307,13 @@ class Campaign(Closing):
             planner = self._graph(ordering, reader, lambda: asked() or self._machines.grown())
             self._note_lanes()
             for name, reason in planner.lost.items():
-                self.book.write(Decided(what="lane", by=name, reason=f"lost, its chains go on elsewhere: {reason}"))
+                self.book.write(Decided(what="lane", by=name, reason=f"lost, others go on: {reason}"))
             more = planner.stopped_by == "exhausted" and not asked() and self._machines.grown()
             if not (planner.lost or (more and not self.ends)):
                 return planner.stopped_by
             self._lost |= set(planner.lost)
             self._lanes = self._machines.lanes(self.spec, self._lost)
+            _check_bits(self.directory, self.state, self._lanes)
             self._meter_lanes()
 
     def _note_lanes(self) -> None:
