@@ -28,7 +28,7 @@ from metalforge.reservoir.weights import EsnWeights
 from .frames import FRAME_TIME, SCHEMA, SETTLED, Looks, PlasmaFrames
 from .heads import LAYOUT, TransportFit, TransportHeads, said_of
 from .report import TransportEvaluation
-from .windows import HEADS
+from .windows import HEADS, taught_diffusion
 
 ROUTE = "f32-software"
 
@@ -103,7 +103,9 @@ class HeadStop:
             return None
         found = found_together(runs)
         made = []
-        for own, said, noise in zip((found.diffusion_infinite, found.viscosity), readings, self._noise, strict=True):
+        whole = found.diffusion_infinite
+        said_of_both = readings[0] + math.log(whole.mean / taught_diffusion(found, runs[0].spec.length)), readings[1]
+        for own, said, noise in zip((whole, found.viscosity), said_of_both, self._noise, strict=True):
             # Before there is a jackknife the viscosity has the error of its fit, and diffusion has none.
             error = math.inf if own.error is None or not math.isfinite(own.error) else own.error / own.mean
             weight = 1 / noise**2 + (0.0 if math.isinf(error) else 1 / error**2)

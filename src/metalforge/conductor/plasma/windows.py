@@ -10,7 +10,7 @@ from metalforge.plasma.observables import CURRENTS
 from metalforge.plasma.references import FORMULA_EDGE, einstein_frequency, melting_gamma, viscosity_scaled
 from metalforge.plasma.spec import DENSITY, MASS, length_of
 from metalforge.plasma.spectrum import plateau
-from metalforge.plasma.transport import CUT, stress_bins, stress_power
+from metalforge.plasma.transport import CUT, Transport, stress_bins, stress_power
 
 from .corpus import PlasmaRecord
 from .frames import FRAME_TIME, LAGS, STRESS_COLUMNS
@@ -72,19 +72,28 @@ class TransportLabel(NamedTuple):
 
 
 @cache
+def taught_diffusion(found: Transport, length: float) -> float:
+    """Return D* as heads are taught it: D_N* + 0.2101 / (Gamma eta* L), what a liquid would have without borders.
+
+    It is a few percent above the D* that is quoted (`plasma.transport.left_out`), which is to be had of it.
+    """
+    return found.diffusion.mean + YEH_HUMMER / (found.gamma_measured.mean * found.viscosity.mean * length)
+
+
 def label_of_run(run: PlasmaRecord) -> TransportLabel:
     """Return what is to be said of a run, in the order of HEADS.
 
-    D* is the whole run's own. eta* of one run is noisy, so it is that of all runs of the state point together, moved to
-    the Gamma of this one along the published fit: some percent of Gamma, less than that of eta*.
+    D* is the whole run's own, as in a liquid. eta* of one run is noisy, so it is that of all runs of the state point
+    together, moved to the Gamma of this one along the published fit: some percent of Gamma, less than that of eta*.
     """
     together, gamma = run.found_together, run.found.gamma_measured.mean
     moved = published_viscosity(gamma, run.entry.kappa) - published_viscosity(
         together.gamma_measured.mean, run.entry.kappa
     )
+    diffusion = taught_diffusion(run.found, length_of(run.entry.particles))
     found = [run.found.diffusion_infinite, together.viscosity]
     errors = [math.nan if one.error is None else one.error / one.mean for one in found]
-    return TransportLabel((math.log(found[0].mean), math.log(found[1].mean) + moved), (errors[0], errors[1]))
+    return TransportLabel((math.log(diffusion), math.log(together.viscosity.mean) + moved), (errors[0], errors[1]))
 
 
 def published_viscosity(gamma: float, kappa: float) -> float:
