@@ -9,6 +9,7 @@ from metalforge.experiments.lammps import Lammps, lammps_segments
 from metalforge.native import cpu_engine
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec, begin, open_box, references, transport
 from metalforge.plasma.references import einstein_frequency
+from metalforge.plasma.spec import length_of
 
 pytestmark = pytest.mark.long
 SEGMENTS = 8
@@ -40,17 +41,21 @@ def test_structure_and_energy_are_those_of_the_literature(kappa, gamma, n, s_max
     assert (4 * one - two) / 3 == pytest.approx(einstein_frequency(kappa, found.u_over_gamma.mean) ** 2, rel=0.02)
 
 
-def test_diffusion_goes_with_the_inverse_of_the_box_as_the_viscosity_says():
-    runs = [followed(100, 3, n, seed=n).transport() for n in (170, 500, 1500)]
+def test_boxes_of_different_sizes_agree_on_diffusion_without_borders():
+    sizes = (170, 500, 1500)
+    runs = [followed(100, 3, n, seed=n).transport() for n in sizes]
     # At one coupling: D* goes as Gamma^-1.3 here.
     scale = [(run.gamma_measured.mean / 100) ** 1.3 for run in runs]
     boxes = [run.diffusion.mean * s for run, s in zip(runs, scale, strict=True)]
     limits = [run.diffusion_infinite.mean * s for run, s in zip(runs, scale, strict=True)]
     errors = [run.diffusion_infinite.error * s for run, s in zip(runs, scale, strict=True)]
-    assert boxes[0] < boxes[1] < boxes[2] < limits[2]
+    assert boxes[0] < boxes[2]
+    assert all(limit - box > 3 * error for limit, box, error in zip(limits, boxes, errors, strict=True))
     for i, j in ((0, 1), (1, 2), (0, 2)):
         assert abs(limits[i] - limits[j]) < 3 * math.hypot(errors[i], errors[j]) + 0.01 * limits[2]
-    assert abs(boxes[0] - boxes[2]) > 3 * math.hypot(errors[0], errors[2])
+    # As in a liquid, where D << nu, they would not: the eta* of long runs, docs/tables/transport.md.
+    liquid = [box + 0.2101 / (100 * 0.0405 * length_of(n)) for box, n in zip(boxes, sizes, strict=True)]
+    assert liquid[0] - liquid[2] > 4 * math.hypot(runs[0].diffusion.error, runs[2].diffusion.error)
 
 
 def test_lammps_has_the_same_forces():
