@@ -123,7 +123,8 @@ def lammps_segments(spec: PlasmaSpec, particles: Particles, segments: int) -> li
                     found[segment].append(
                         np.array([seen["ke"], seen["pxy"], seen["pyz"], seen["pxz"], *diagonal], np.float64)
                     )
-                correlations.add(*peer.frame())
+                position, velocity = peer.frame()
+                correlations.add(position[None], velocity[None])
     names = ("kinetic", *(f"stress_{name}" for name in STRESSES))
     sums = correlations.segments()
     return [

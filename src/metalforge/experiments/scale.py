@@ -28,7 +28,6 @@ import numpy as np
 from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.machines import ThisMachine
-from metalforge.campaign.running.visits import WIDE_VISIT
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering
 from metalforge.cluster.address import ClusterAddress
 from metalforge.cluster.joining import join, leave
@@ -297,7 +296,7 @@ def time_to_target(outcome: ScaleOutcome, constant: float) -> float:
     """Return the seconds to the target error, modelled: not less than a warm-up and a visit on a lane."""
     lattice = lattice_of(outcome.dims)
     spec = spec_of(lattice, 1)
-    rows = spec.warmup.longest + WIDE_VISIT * spec.steering.visit
+    rows = spec.warmup.longest + spec.theory.wide.visit * spec.steering.visit
     shortest = rows * lattice.thinning * prod(lattice.dims) / SITES_PER_S
     return max(constant / TARGET**2 / outcome.rows_per_s, shortest)
 

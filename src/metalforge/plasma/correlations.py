@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.native.frames import correlate
+
 Floats = NDArray[np.float64]
 ORIGINS = 41
 """Frames that are kept, unless told otherwise."""
@@ -24,35 +26,35 @@ class Correlations:
         self.segment, self.spacing, self.lags = segment, spacing, (origins - 1) * spacing + 1
         self.frames = 0
         self._origin = np.zeros((2, origins, 3 * particles))
-        self._sums = np.zeros((2, 1, self.lags))
+        self._sums = np.zeros((1, 2, self.lags))
         self._counts = np.zeros((1, self.lags))
 
-    def add(self, position: Floats, velocity: Floats) -> None:
-        """Take the next frame: positions as if the box had no borders."""
-        frame, origins = self.frames, self._origin.shape[1]
-        latest = frame // self.spacing
-        if frame % self.spacing == 0:
-            self._origin[:, latest % origins] = position.ravel(), velocity.ravel()
-        if frame and frame % self.segment == 0:
-            self._sums = np.concatenate([self._sums, np.zeros((2, 1, self.lags))], axis=1)
-            self._counts = np.concatenate([self._counts, np.zeros((1, self.lags))])
-        kept = np.arange(max(0, latest - origins + 1), latest + 1)
-        lags = frame - kept * self.spacing
-        kept, lags = kept[lags < self.lags] % origins, lags[lags < self.lags]
-        gone = self._origin[0, kept] - position.ravel()
-        self._sums[0, -1, lags] += np.einsum("ij,ij->i", gone, gone)
-        self._sums[1, -1, lags] += np.einsum(
-            "ij,j->i", self._origin[1, kept], velocity.ravel()
-        )  # not BLAS: the same bits
-        self._counts[-1, lags] += len(position)
-        self.frames += 1
+    def add(self, positions: Floats, velocities: Floats) -> None:
+        """Take the next frames (frames, n, 3): positions as if the box had no borders."""
+        begin = 0
+        while begin < len(positions):
+            if self.frames and self.frames % self.segment == 0:
+                self._sums = np.concatenate([self._sums, np.zeros((1, 2, self.lags))])
+                self._counts = np.concatenate([self._counts, np.zeros((1, self.lags))])
+            end = min(len(positions), begin + self.segment - self.frames % self.segment)
+            correlate(
+                self._origin,
+                self._sums[-1],
+                self._counts[-1],
+                positions[begin:end],
+                velocities[begin:end],
+                first=self.frames,
+                spacing=self.spacing,
+            )
+            self.frames += end - begin
+            begin = end
 
     def segments(self) -> tuple[Floats, Floats, Floats]:
         """Return sums of displacement^2 and of v(0) v(t), and how many terms each has: (segments, lags) each.
 
         The last segment may be a part of one.
         """
-        return self._sums[0].copy(), self._sums[1].copy(), self._counts.copy()
+        return self._sums[:, 0].copy(), self._sums[:, 1].copy(), self._counts.copy()
 
     def means(self) -> tuple[Floats, Floats]:
         """Return MSD and VACF at every lag, not a number where there is none yet."""
@@ -64,7 +66,7 @@ class Correlations:
         """Return what a checkpoint keeps."""
         return {
             "origins": self._origin,
-            "correlation_sums": self._sums,
+            "correlation_sums": self._sums.swapaxes(0, 1),
             "correlation_counts": self._counts,
             "correlation_frames": np.array([self.frames, self.segment, self.spacing], np.float64),
         }
@@ -76,5 +78,6 @@ class Correlations:
         made = cls(origins.shape[2] // 3, segment=segment, origins=origins.shape[1], spacing=spacing)
         made.frames = frames
         made._origin[...] = origins
-        made._sums, made._counts = state["correlation_sums"].copy(), state["correlation_counts"].copy()
+        made._sums = np.ascontiguousarray(state["correlation_sums"].swapaxes(0, 1))
+        made._counts = state["correlation_counts"].copy()
         return made

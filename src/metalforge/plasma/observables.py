@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.native.engine import PARTICLE_SUMS
+from metalforge.native.frames import density_powers
 from metalforge.statistics import gamma_method
 from metalforge.statistics.estimate import MIN_LENGTH
 
@@ -134,18 +135,11 @@ class WaveVectors(NamedTuple):
         chosen = np.concatenate(keep)
         return cls(every[chosen], 2 * math.pi / length * np.sqrt(square[chosen]))
 
+    def and_those(self, others: "WaveVectors") -> "WaveVectors":
+        """Return these, then others."""
+        return WaveVectors(*(np.concatenate(both) for both in zip(self, others, strict=True)))
+
 
 def mode_powers(positions: Floats, length: float, waves: WaveVectors) -> Floats:
     """Return |rho_k|^2 / N of each wave vector, of positions (..., N, 3) in turn: S(k) is its mean over directions."""
-    side = int(np.abs(waves.integers).max())
-    one = np.exp(2j * math.pi / length * np.moveaxis(positions, -1, 0))
-    powers = np.empty((3, side + 1, *positions.shape[:-1]), np.complex128)
-    powers[:, 0] = 1
-    for m in range(1, side + 1):
-        powers[:, m] = powers[:, m - 1] * one
-
-    density = []
-    for numbers in waves.integers.tolist():
-        x, y, z = (powers[k, n] if n >= 0 else powers[k, -n].conj() for k, n in enumerate(numbers))
-        density.append((x * y * z).sum(axis=-1))
-    return np.asarray(np.abs(np.stack(density, axis=-1)) ** 2 / positions.shape[-2], np.float64)
+    return density_powers(positions, length, waves.integers)

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import remove_half_written
+from metalforge.native import default_threads
 from metalforge.native.engine import Engine, ParticleBatch
 
 from .box import LostParticleError, advance_together, open_batch
@@ -100,15 +102,12 @@ class PlasmaReplicas:
             frames=max(one.frames for one in asked),
         )
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
-        blocks: dict[int, PlasmaBlock] = {}
-        lost: LostParticleError | None = None
-        for run, its in zip(going, seen, strict=True):
+        moved = [(run, its) for run, its in zip(going, seen, strict=True) if not isinstance(its, LostParticleError)]
+        with ThreadPoolExecutor(default_threads()) as pool:  # to look takes longer than a card takes to move them
+            blocks = dict(pool.map(lambda its: (id(its[0]), its[0].note(its[1], seconds)), moved))
+        for its in seen:
             if isinstance(its, LostParticleError):
-                lost = its
-            else:
-                blocks[id(run)] = run.note(its, seconds)
-        if lost is not None:
-            raise lost
+                raise its
         return [blocks.get(id(run)) for run in self.runs]
 
     def run(

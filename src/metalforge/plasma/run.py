@@ -282,8 +282,7 @@ class PlasmaRun:
                 self.watch.take(made, seen.positions, seen.velocities)
             every = len(seen.positions) // spec.block_frames  # more than one where somebody watches
             frames = slice(every - 1, None, every)
-            for position, velocity in zip(seen.positions[frames], seen.velocities[frames], strict=True):
-                self.correlations.add(position, velocity)
+            self.correlations.add(seen.positions[frames], seen.velocities[frames])
             if self.measured % LOOK_BLOCKS == 0:
                 self._look()
             self.measured += 1

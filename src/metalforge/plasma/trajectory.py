@@ -17,9 +17,10 @@ goes on from a checkpoint gives the bits of one that was never interrupted.
 
 import hashlib
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import cached_property, partial
-from itertools import permutations, product
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import permutations, product, repeat
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -32,6 +33,7 @@ from metalforge.core.files import naming
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import read_sealed
+from metalforge.native import default_threads
 from metalforge.native.engine import Engine, ParticleBatch, ParticleBox, ParticleSamples
 
 from .box import (
@@ -136,8 +138,8 @@ class TrajectoryRun:
         self.job = msgspec.Raw(b"null")
         """What the owner of the run wants back from a checkpoint, as JSON."""
         self._measuring = False
-        self._waves = WaveVectors.up_to(WAVES, spec.length)
-        self._crystal = bcc_waves(spec)
+        crystal = bcc_waves(spec)
+        self._waves, self._crystal = crystal.and_those(WaveVectors.up_to(WAVES, spec.length)), len(crystal.lengths)
         self._held = None
         if spec.start == "two-phase":
             require_stages(warmup.total)
@@ -194,7 +196,7 @@ class TrajectoryRun:
         except LostParticleError as error:
             return [error]
 
-    def following(self) -> Generator[Asked, ParticleSamples, Row]:
+    def following(self) -> "Following":
         """Follow one segment by asking for one move after the other, and return its row: whoever moves decides where.
 
         One that fails, or is told of a lost particle, raises and leaves the run where it was.
@@ -211,18 +213,17 @@ class TrajectoryRun:
             self.particles.stop_drifting()
         sums: list[Floats] = []
         moved = Correlations(spec.particles, segment=self.blocks * spec.block_frames)
-        powers, order = np.zeros(len(self._waves.lengths)), 0.0
+        powers, order = np.zeros(len(self._waves.lengths) - self._crystal), 0.0
         try:
             if not (np.isfinite(before.positions).all() and np.isfinite(before.velocities).all()):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} begins with no finite particles")
             for _ in range(self.blocks):
                 for seen in (yield from self._block(phase)):
                     sums.append(seen.sums)
-                    for position, velocity in zip(seen.positions, seen.velocities, strict=True):
-                        moved.add(position, velocity)
-                powers += mode_powers(self.particles.positions, spec.length, self._waves) / self.blocks
-                crystal = mode_powers(self.particles.positions, spec.length, self._crystal) / spec.particles
-                order += float(np.sqrt(crystal).mean()) / self.blocks
+                    moved.add(seen.positions, seen.velocities)
+                modes = mode_powers(self.particles.positions, spec.length, self._waves)
+                powers += modes[self._crystal :] / self.blocks
+                order += float(np.sqrt(modes[: self._crystal] / spec.particles).mean()) / self.blocks
             values = self._summed(np.concatenate(sums), moved) | {"bragg": float(powers.max()), "order": order}
             if not all(map(math.isfinite, values.values())):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} gave no finite observables")
@@ -323,36 +324,49 @@ class TrajectoryRun:
         return run
 
 
+Following: TypeAlias = Generator[Asked, ParticleSamples, Row]
 Moving: TypeAlias = Callable[[Sequence[TrajectoryRun], Sequence[Asked]], list[ParticleSamples | LostParticleError]]
 """Moves runs as each of them asked, all by as many steps; returns what was seen in each, or how it was lost."""
 
 
 def follow(runs: Sequence[TrajectoryRun], move: Moving) -> list[Row | ChainFaultError]:
-    """Follow one segment of each run, moving those at once that ask for as many steps; return rows, or what failed."""
+    """Follow one segment of each run, moving those at once that ask for as many steps; return rows, or what failed.
+
+    What runs see they look at on all cores of this process: that takes longer than a card takes to move them.
+    """
     following = [run.following() for run in runs]
     asked: dict[int, Asked] = {}
     ends: dict[int, Row | ChainFaultError] = {}
 
-    def go_on(n: int, with_answer: Callable[[], Asked]) -> None:
-        try:
-            asked[n] = with_answer()
-        except StopIteration as end:
-            ends[n] = end.value
-        except ChainFaultError as error:
-            ends[n] = error
-
-    for n, one in enumerate(following):
-        go_on(n, partial(next, one))
-    while asked:
-        _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
-        alike = [n for n, (_, *its) in asked.items() if its == looks]
-        seen = move([runs[n] for n in alike], [asked.pop(n) for n in alike])
-        for n, its in zip(alike, seen, strict=True):
-            if isinstance(its, LostParticleError):
-                go_on(n, partial(following[n].throw, its))
+    def note(told: Iterable[Asked | Row | ChainFaultError], of: Iterable[int]) -> None:
+        for n, its in zip(of, told, strict=True):
+            if isinstance(its, Asked):
+                asked[n] = its
             else:
-                go_on(n, partial(following[n].send, its))
+                ends[n] = its
+
+    with ThreadPoolExecutor(min(default_threads(), len(runs))) as pool:
+        each = pool.map if len(runs) > 1 else map
+        note(each(_goes_on, following, repeat(None)), range(len(runs)))
+        while asked:
+            _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
+            alike = [n for n, (_, *its) in asked.items() if its == looks]
+            seen = move([runs[n] for n in alike], [asked.pop(n) for n in alike])
+            note(each(_goes_on, [following[n] for n in alike], seen), alike)
     return [ends[n] for n in range(len(runs))]
+
+
+def _goes_on(following: Following, seen: ParticleSamples | LostParticleError | None) -> Asked | Row | ChainFaultError:
+    """Tell a run what was seen of it, and return what it asks for next, or its row, or what failed."""
+    try:
+        if seen is None:
+            return next(following)
+        return following.throw(seen) if isinstance(seen, LostParticleError) else following.send(seen)
+    except StopIteration as end:
+        row: Row = end.value
+        return row
+    except ChainFaultError as error:
+        return error
 
 
 class TrajectoryBatch:

@@ -1,6 +1,7 @@
 """D* and eta* along Gamma from trajectories whose numbers are known, what is lacking, and where more work goes."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -106,6 +107,14 @@ def test_a_steerer_of_curves_sees_ends_first_and_then_goes_where_noise_is():
             steerer.tell([observation(i, LOW + x * (HIGH - LOW), noisy)])
         mean = np.mean([(one.beta - LOW) / (HIGH - LOW) for one in steerer.ask(4)])
         assert (mean > 0.5) == bool(side)
+
+
+def test_many_at_once_are_spread_evenly_before_anything_is_known():
+    steerer = CurveSteerer(LOW, HIGH, initial=5)
+    for waiting in ([], [LOW, HIGH]):
+        counts = Counter(one.beta for one in steerer.ask(131 - len(waiting), waiting)) + Counter(waiting)
+        assert sorted(counts) == pytest.approx(np.linspace(LOW, HIGH, 5))
+        assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_what_is_under_way_counts_as_measured():

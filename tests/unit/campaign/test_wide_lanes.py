@@ -16,6 +16,7 @@ from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
 from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
+from metalforge.campaign.theories import WideWork
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
 from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
@@ -128,12 +129,12 @@ def test_orders_grow_where_volleys_are_short_and_not_by_the_clock(tmp_path, card
         return blocks
 
     monkeypatch.setattr(Producer, "_blocks", blocks_of)
-    for name, value in (("VOLLEY_S", 1e9), ("WIDE_BLOCK", 16), ("LONGEST_WIDE_BLOCK", 64)):
-        monkeypatch.setattr(planner, name, value)
+    monkeypatch.setattr(planner, "VOLLEY_S", 1e9)
+    monkeypatch.setattr(Lattice, "wide", WideWork(16, 64, visit=4))
     running = msgspec.structs.replace(CARD, deterministic=deterministic, block=10)
     spec = msgspec.structs.replace(WIDE, running=running, steering=Steering(visit=60, initial=4))
     state = run(spec, tmp_path / "run")
-    assert max(block.rows for block in seen) == (planner.WIDE_BLOCK if deterministic else planner.LONGEST_WIDE_BLOCK)
+    assert max(block.rows for block in seen) == (16 if deterministic else 64)
     check_links(state)
 
 
@@ -311,9 +312,15 @@ def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered
     }
 
 
-def test_quarks_stay_where_they_are(tmp_path, card):
-    spec = msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)
-    assert [lane.name for lane in lanes.lanes_here(spec)] == ["cpu:0", "cpu:1"]  # unless told otherwise
+def test_quarks_stay_where_they_are_and_particles_take_the_card(card):
+    def unless_told_otherwise(spec):
+        return [lane.name for lane in lanes.lanes_here(spec)]
+
+    assert unless_told_otherwise(msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)) == ["cpu:0", "cpu:1"]
+    assert unless_told_otherwise(msgspec.structs.replace(BOXES, running=Running())) == ["cuda:0"]  # and no core beside
+    assert unless_told_otherwise(msgspec.structs.replace(BOXES, running=Running(deterministic=True, producers=1))) == [
+        "cpu:0"
+    ]
 
 
 def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, card):

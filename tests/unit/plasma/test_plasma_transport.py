@@ -139,8 +139,8 @@ def test_displacements_and_velocities_give_one_diffusion_and_wrapped_positions_d
     for _ in range(30):
         seen = particles.advance(box, spec.nve, spec.block_steps, frames=spec.block_frames)
         for x, v in zip(seen.positions, seen.velocities, strict=True):
-            true.add(x, v)
-            wrapped.add(x % spec.length, v)
+            true.add(x[None], v[None])
+            wrapped.add(x[None] % spec.length, v[None])
     slopes = []
     for kept in (true, wrapped):
         displacement, memory = kept.means()
@@ -174,7 +174,7 @@ def test_a_wrong_mass_and_zero_forces_are_caught_by_it(mass, cutoff):
     for _ in range(15):
         seen = particles.advance(box, Motion(spec.step_time, mass), spec.block_steps, samples=2, frames=20)
         for x, v in zip(seen.positions, seen.velocities, strict=True):
-            kept.add(x, v)
+            kept.add(x[None], v[None])
         _, sums = open_box(spec, engine).measure(particles.positions, particles.velocities)
         phi.append(sums[0] / spec.particles + energy_tail(spec))
     wanted = einstein_frequency(3.0, np.mean(phi)) ** 2

@@ -77,9 +77,7 @@ def why_no_cards(spec: CampaignSpec) -> str:
     """Return why a campaign that is not told where to run leaves cards alone; nothing where it takes them."""
     if spec.running.deterministic:
         return "a deterministic campaign gives the same rows on every machine"
-    if spec.lattice is None:
-        return "trajectories of particles go on on the kind of engine that they began on"
-    if spec.lattice.flavors:
+    if spec.lattice is not None and spec.lattice.flavors:
         return "chains with sea quarks stay on one kind of engine"
     return ""
 
@@ -154,7 +152,9 @@ def _few(lanes: list[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
 
 
 def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
-    """Return the cores that run chains beside a card, and what they run."""
+    """Return the cores that run chains beside a card, and what they run; none where they look at what it moves."""
+    if spec.theory.sums_matter:
+        return []
     small = tuple(dims for dims in spec.theory.systems if prod(dims) <= SITES_BESIDE)
     few = cores[: spec.running.producers or BESIDE_A_CARD] if small else []
     return [replace(lane, volumes=small) for lane in few]

@@ -29,10 +29,9 @@ from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
-WIDE_BLOCK, LONGEST_WIDE_BLOCK = 256, 1024
-"""Updates of an order on a wide lane: it makes tens of thousands a second, and waits while the host sees to a block."""
 VOLLEY_S = 0.5
-"""That a volley of them should take, so that decisions are not late; a deterministic campaign has the shortest."""
+"""That the orders of a wide lane should take, so that decisions are not late; it waits while the host sees to a block.
+Those of a deterministic campaign are the shortest."""
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class ProducerLane:
     """Orders that have not been sent."""
     flying: int = 0
     """Volleys that have not been answered."""
-    block: int = field(default_factory=lambda: WIDE_BLOCK)
+    block: int = 1
     """Updates of an order, where it is wide."""
     took: float = 0.0
     """Seconds of the volley whose blocks come in."""
@@ -86,7 +85,7 @@ class Planner:
         checks: bool = False,
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
-        self.lanes = [ProducerLane(who, place=place) for place, who in enumerate(lanes)]
+        self.lanes = [ProducerLane(who, block=spec.theory.wide.least, place=place) for place, who in enumerate(lanes)]
         self._by_name = {lane.who.substrate: lane for lane in self.lanes}
         # With a thousand lanes, to look at each for every block would take longer than to write it.
         self._hungry = set(range(len(self.lanes)))
@@ -146,7 +145,8 @@ class Planner:
         took, lane.took = lane.took, 0.0
         if took and lane.wide and not self.spec.running.deterministic:
             wanted = lane.block * (2 if took < VOLLEY_S / 2 else 0.5 if took > 2 * VOLLEY_S else 1)
-            lane.block = int(min(max(wanted, WIDE_BLOCK), LONGEST_WIDE_BLOCK))
+            wide = self.spec.theory.wide
+            lane.block = int(min(max(wanted, wide.least), wide.most))
 
     def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
         """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""

@@ -219,7 +219,8 @@ class PointChain(ABC):
         self.run = run
         self.taken_up_at = run.log.end
         """The update from which it is computed here."""
-        self._witness, self._witness_at = None, run.log.end + self.witness_every
+        wait = self._known.stream % WIDE_WITNESS if self._tools.wide else 1  # chains of a batch take turns
+        self._witness, self._witness_at = None, run.log.end + wait * self.witness_every
 
     def _begin(self) -> PointRun:
         self._marks.clear()

@@ -29,8 +29,6 @@ from .lengths import Lengths
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
-WIDE_VISIT = 4
-"""Visits of silicon that runs many chains at once are so many times longer: deciding takes time, too."""
 NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
 """Said of visits after a trial of exchange that did not pay."""
 
@@ -314,7 +312,9 @@ class VisitPlan:
 
     def usual(self, who: Assignee) -> int:
         """Return the updates of a visit that nothing speaks against."""
-        return self.spec.steering.visit * (WIDE_VISIT if who.sites and not self.spec.running.deterministic else 1)
+        return self.spec.steering.visit * (
+            self.spec.theory.wide.visit if who.sites and not self.spec.running.deterministic else 1
+        )
 
     def affordable(
         self,

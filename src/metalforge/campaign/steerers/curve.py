@@ -14,6 +14,23 @@ GRID = 61
 SHOWN = 31
 
 
+class _Expected:
+    """A quantity's posterior at candidates, and the noise that a visit to each would have."""
+
+    def __init__(self, mean: Reals, covariance: Reals, noise: Reals) -> None:
+        self.mean, self.covariance, self.noise = mean, covariance, noise
+
+    def believe(self, i: int) -> None:
+        """Take a visit to a candidate as made."""
+        column = self.covariance[:, i]
+        self.covariance = self.covariance - np.outer(column, column) / (column[i] + self.noise[i])
+
+    def gain(self, grid: NDArray[np.intp]) -> Reals:
+        """Return by how much a visit to each candidate lowers the mean variance over the grid."""
+        falls = (self.covariance[grid] ** 2).mean(axis=0) / (np.diag(self.covariance) + self.noise)
+        return np.asarray(falls, np.float64)
+
+
 class CurveSteerer(HistorySteerer):
     r"""Places each visit where the variance of the curve, integrated over its range, is expected to fall most.
 
@@ -40,63 +57,78 @@ class CurveSteerer(HistorySteerer):
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return n points, each chosen as if the pending ones and those before it had been measured."""
-        waiting = self.history.asked(n, pending)
+        taken = self.history.asked(n, pending)
         chosen: list[Suggestion] = []
         first = np.linspace(self.history.beta_min, self.history.beta_max, self.initial)
-        with one_thread():
-            while len(chosen) < n:
-                taken = [*waiting, *(suggestion.beta for suggestion in chosen)]
-                there = distinct([*self.history.measured, *taken], self.history.width)
-                left = [float(b) for b in first if not any(self.history.same(b, other) for other in there)]
-                if left:
-                    # From the ends inwards: a curve between them is there at once.
-                    far = max(left, key=lambda b: min((abs(b - o) for o in there), default=abs(b - first.mean())))
-                    chosen.append(Suggestion(beta=far, reason="a first look, spread evenly"))
-                elif len(self.history.measured) < 2:
-                    chosen.append(self._least(taken))
-                else:
-                    chosen.append(self._best(taken))
+        while len(chosen) < n:
+            there = distinct([*self.history.measured, *taken], self.history.width)
+            left = [float(b) for b in first if not any(self.history.same(b, other) for other in there)]
+            if left:
+                # From the ends inwards: a curve between them is there at once.
+                far = max(left, key=lambda b: min((abs(b - o) for o in there), default=abs(b - first.mean())))
+                chosen.append(Suggestion(beta=far, reason="a first look, spread evenly"))
+            elif len(self.history.measured) < 2:
+                chosen.append(self._least(there, taken))
+            else:
+                with one_thread():
+                    chosen += self._best(n - len(chosen), taken)
+            taken.append(chosen[-1].beta)
         return chosen
 
-    def _least(self, taken: Sequence[float]) -> Suggestion:
-        beta = min(self.history.measured or [self.history.beta_min], key=list(taken).count)
+    def _least(self, there: Sequence[float], taken: Sequence[float]) -> Suggestion:
+        """Return the place that the fewest visits are on their way to."""
+        beta = min(there, key=lambda place: sum(self.history.same(place, other) for other in taken))
         return Suggestion(beta=beta, reason="no curve yet: more of what is there")
 
-    def _best(self, taken: Sequence[float]) -> Suggestion:
+    def _best(self, n: int, taken: Sequence[float]) -> list[Suggestion]:
+        """Return the n places that lower the variance most, one after the other."""
         seen = self.history.observations
-        x = np.unique(np.concatenate([np.linspace(0, 1, GRID), self._x([*self.history.measured, *taken])]))
-        grid = np.flatnonzero(np.isin(x, np.linspace(0, 1, GRID)))
-        cost = float(np.median([one.cost for one in seen])) or 1.0
         old = self._x([*self.history.measured, *taken])
+        x = np.unique(np.concatenate([np.linspace(0, 1, GRID), old]))
+        grid = np.flatnonzero(np.isin(x, np.linspace(0, 1, GRID)))
+        typical = float(np.median([one.cost for one in seen])) or 1.0
         spends = np.where(np.abs(x[:, None] - old[None, :]).min(axis=1) < 1e-9, 1.0, self.fresh_cost)
-        gain = np.zeros(len(x))
-        of_first: tuple[float, float] | None = None
-        before = 0.0
+        at, spent = self._x([one.beta for one in seen]), np.array([one.cost for one in seen])
+        curves = []
         for number in range(1 + min(len(one.more) for one in seen)):
             values, errors = np.array([_pair(one, number) for one in seen]).T
-            at, spent = self._x([one.beta for one in seen]), np.array([one.cost for one in seen])
             mean, covariance = SmoothCurve(at, values, level_errors(at, errors, spent)).posterior(x)
-            noise = self._noise(seen, errors, x) / cost
-            for place in self._x(taken):
-                i = int(np.abs(x - place).argmin())
-                covariance = covariance - np.outer(covariance[:, i], covariance[i]) / (covariance[i, i] + noise[i])
-            falls = (covariance[grid] ** 2).mean(axis=0) / (np.diag(covariance) + noise)
-            gain += falls
-            before += float(np.diag(covariance)[grid].mean())
-            if of_first is None:
-                best = int((falls / spends).argmax())
-                of_first = float(mean[best]), float(np.sqrt(max(covariance[best, best], 0.0)))
-        score = gain / spends
-        best = int(score.argmax())
-        after = max(before - float(gain[best]), 0.0)
+            curves.append(_Expected(mean, covariance, self._noise(seen, errors, x) / typical))
+        for place in self._x(taken):
+            for curve in curves:
+                curve.believe(int(np.abs(x - place).argmin()))
+        made = []
+        for _ in range(n):
+            gains = [curve.gain(grid) for curve in curves]
+            score = sum(gains) / spends
+            best = int(score.argmax())
+            made.append(self._suggestion(x, score, best, curves, gains, spends, grid))
+            spends[best] = 1.0
+            for curve in curves:
+                curve.believe(best)
+        return made
+
+    def _suggestion(
+        self,
+        x: Reals,
+        score: Reals,
+        best: int,
+        curves: "Sequence[_Expected]",
+        gains: Sequence[Reals],
+        spends: Reals,
+        grid: NDArray[np.intp],
+    ) -> Suggestion:
+        before = sum(float(np.diag(curve.covariance)[grid].mean()) for curve in curves)
+        after = max(before - sum(float(gain[best]) for gain in gains), 0.0)
+        of_first = int((gains[0] / spends).argmax())
+        width = float(np.sqrt(max(curves[0].covariance[of_first, of_first], 0.0)))
         shown = np.unique([*np.linspace(0, len(x) - 1, SHOWN).round().astype(int), best])
-        reason = f"expected to bring the curve's rms error from {before**0.5:.2g} to {after**0.5:.2g}"
         return Suggestion(
             beta=float(self._beta(x[best])),
-            reason=reason,
+            reason=f"expected to bring the curve's rms error from {before**0.5:.2g} to {after**0.5:.2g}",
             score=float(f"{score[best]:.5g}"),
-            mean=float(f"{of_first[0]:.5g}") if of_first else None,
-            width=float(f"{of_first[1]:.5g}") if of_first else None,
+            mean=float(f"{curves[0].mean[of_first]:.5g}"),
+            width=float(f"{width:.5g}"),
             candidates=tuple(round(float(b), 6) for b in self._beta(x[shown])),
             acquisition=tuple(float(f"{s:.5g}") for s in score[shown]),
         )

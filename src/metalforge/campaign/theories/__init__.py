@@ -2,6 +2,6 @@
 
 from .lattice import Lattice
 from .plasma import Plasma
-from .theory import Dims, Start, Target, Theory, TheoryWords
+from .theory import Dims, Start, Target, Theory, TheoryWords, WideWork
 
-__all__ = ["Dims", "Lattice", "Plasma", "Start", "Target", "Theory", "TheoryWords"]
+__all__ = ["Dims", "Lattice", "Plasma", "Start", "Target", "Theory", "TheoryWords", "WideWork"]

@@ -16,7 +16,7 @@ from metalforge.lattice.registered import standard
 from metalforge.lattice.sea import FermionSpec
 
 from .table import SpecTable
-from .theory import Dims, Start, Target, TheoryWords
+from .theory import Dims, Start, Target, TheoryWords, WideWork
 
 
 class Lattice(SpecTable, frozen=True, kw_only=True):
@@ -42,6 +42,7 @@ class Lattice(SpecTable, frozen=True, kw_only=True):
 
     table: ClassVar[str] = "lattice"
     screened: ClassVar[bool] = True
+    wide: ClassVar[WideWork] = WideWork(256, 1024, visit=4)  # tens of thousands a second: deciding takes time, too
     coordinate: ClassVar[str] = "beta"
     target: ClassVar[Target] = "peak"
 

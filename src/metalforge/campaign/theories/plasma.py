@@ -13,7 +13,7 @@ import msgspec
 from metalforge.core.errors import SpecError
 
 from .table import SpecTable
-from .theory import Dims, Start, Target, TheoryWords
+from .theory import Dims, Start, Target, TheoryWords, WideWork
 
 if TYPE_CHECKING:
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
@@ -34,6 +34,7 @@ class Plasma(SpecTable, frozen=True, kw_only=True):
 
     table: ClassVar[str] = "plasma"
     screened: ClassVar[bool] = False
+    wide: ClassVar[WideWork] = WideWork(1, 16, visit=1)  # an update is thousands of steps
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ curve or a crossing. What moves chains is `campaign.running.points`, what is fou
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -42,6 +42,14 @@ class TheoryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     update: str
 
 
+class WideWork(NamedTuple):
+    """Updates of an order at least and at most, and how many times longer visits are than elsewhere."""
+
+    least: int
+    most: int
+    visit: int
+
+
 class Theory(Protocol):
     """A table of the spec that says which physics it is."""
 
@@ -49,6 +57,8 @@ class Theory(Protocol):
     """Its name in the spec."""
     screened: ClassVar[bool]
     """Whether heads look at its chains, so that a campaign may have a screen."""
+    wide: ClassVar[WideWork]
+    """How work is cut up where many chains move at once."""
 
     @property
     def words(self) -> TheoryWords:

@@ -96,7 +96,7 @@ class _Following:
         series = series_of(self.spec, seen.sums, 0.0)
         self._temperature.append(2 * series["kinetic"] / (3 * self.spec.particles - 3))
         self._stress.append(np.array([series[f"stress_{name}"] for name in STRESSES]))
-        self._far.add(positions, velocities)
+        self._far.add(positions[None], velocities[None])
         if len(seen.positions):
             self._window.append(self._looks.take(series, seen.positions, seen.velocities))
             if self.entry.shuffled:

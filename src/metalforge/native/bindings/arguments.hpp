@@ -108,5 +108,6 @@ void bind_lattice_measure(nb::module_& m);
 void bind_staggered(nb::module_& m);
 void bind_staggered_solver(nb::module_& m);
 void bind_plasma(nb::module_& m);
+void bind_frames(nb::module_& m);
 
 }  // namespace mf::bindings

@@ -150,4 +150,5 @@ NB_MODULE(MF_MODULE, m) {
   bind_staggered(m);
   bind_staggered_solver(m);
   bind_plasma(m);
+  bind_frames(m);
 }
