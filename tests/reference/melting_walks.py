@@ -27,9 +27,13 @@ def rows_of(chain, at, order, gamma=None, energy=0.0):
     return SegmentRows(chain, at, spec, SEGMENT, columns, 1e6)
 
 
-def walk(rng, at, *, melts=MELTS, segments=14, noise=0.006):
-    """Return a trajectory of a walk with drift, until a phase is gone; half of the box is crystal at first."""
-    steps = SLOPE * (at - melts) * SEGMENT + noise * math.sqrt(SEGMENT) * rng.normal(size=segments)
+def walk(rng, at, *, melts=MELTS, segments=14, noise=0.006, bend=0.0):
+    """Return a trajectory of a walk with drift, until a phase is gone; half of the box is crystal at first.
+
+    `bend` is by how much less the drift rises, for each unit of ln Gamma: crystals melt faster than they grow.
+    """
+    drift = SLOPE * (at - melts) * (1 - bend * (at - melts))
+    steps = drift * SEGMENT + noise * math.sqrt(SEGMENT) * rng.normal(size=segments)
     order = np.clip(0.42 + np.cumsum(steps), 0.03, 0.75)
     for i in range(1, segments):
         if order[i - 1] in (0.03, 0.75):

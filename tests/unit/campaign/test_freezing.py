@@ -22,23 +22,25 @@ from reference.melting_walks import MELTS, SEGMENT, rows_of, walk
 PLAN = PlannedPoints(2, 2)
 
 
-def campaign(seed, count=24, *, melts=MELTS, **how):
-    """Return what a steered campaign of walks finds."""
+def campaign(seed, count=24, *, melts=MELTS, at_once=1, **how):
+    """Return what a steered campaign of walks finds, so many of which are under way at once."""
     rng, rows = np.random.default_rng(seed), []
     steerer = Bisection(math.log(180), math.log(260))
-    for number in range(count):
-        at = steerer.ask(1)[0].beta
-        rows.append(rows_of(f"c{number}", at, walk(rng, at, melts=melts, **how)))
-        told = observed_growth(rows[-1])
-        assert told is not None
-        steerer.tell([told])
+    while len(rows) < count:
+        for one in steerer.ask(at_once):
+            rows.append(rows_of(f"c{len(rows)}", one.beta, walk(rng, one.beta, melts=melts, **how)))
+        for row in rows[-at_once:]:
+            told = observed_growth(row)
+            assert told is not None
+            steerer.tell([told])
     return find_freezing(rows, PLAN)
 
 
-def test_the_quoted_error_covers_the_truth():
+@pytest.mark.parametrize("how", [{}, {"bend": 3.0}, {"at_once": 33, "count": 33, "bend": 3.0}])
+def test_the_quoted_error_covers_the_truth(how):
     pulls = []
     for seed in range(60):
-        found = campaign(seed)
+        found = campaign(seed, **how)
         assert found.log_gamma is not None
         assert found.error is not None
         pulls.append((found.log_gamma - MELTS) / found.error)

@@ -113,8 +113,10 @@ def test_many_at_once_are_spread_evenly_before_anything_is_known():
     steerer = CurveSteerer(LOW, HIGH, initial=5)
     for waiting in ([], [LOW, HIGH]):
         counts = Counter(one.beta for one in steerer.ask(131 - len(waiting), waiting)) + Counter(waiting)
-        assert sorted(counts) == pytest.approx(np.linspace(LOW, HIGH, 5))
-        assert max(counts.values()) - min(counts.values()) <= 1
+        assert {LOW, HIGH} < set(counts)
+        assert len(counts) >= 60
+        assert max(counts.values()) == 2  # one alone would be too short to be believed
+        assert np.diff(sorted(counts)).max() < (HIGH - LOW) / 30
 
 
 def test_what_is_under_way_counts_as_measured():

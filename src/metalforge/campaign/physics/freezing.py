@@ -1,16 +1,17 @@
 r"""Where the plasma freezes: trajectories that begin half crystal, half fluid, and how fast which half grows.
 
 Near Gamma_m an interface moves with a velocity that is proportional to the distance from it, and `order`, |rho_k| / N
-of the crystal's own wave vectors, changes with the part of the box that is crystal:
+of the crystal's own wave vectors, changes with the part of the box that is crystal; with y = ln Gamma - ln Gamma_m,
 
-    d order / dt = s (ln Gamma - ln Gamma_m) + noise,     s > 0.
+    d order / dt = s y + q y^2 + noise,     s > 0.
 
-Each trajectory gives one rate: the slope of its order over the time t in which both phases were there, at the Gamma it
-measured meanwhile. The noise is that of a walk, so that the variance of a rate falls as 1 / t, and the line is a fit
-with weights t. Gamma_m is where it crosses zero; with W = sum t, c = ln Gamma_m, x the mean of ln Gamma, and sigma^2
-from the residuals,
+Crystals melt faster than they grow as far away, so q < 0, and a line through trajectories of a wide range crosses zero
+1 to 2 % too late. Each trajectory gives one rate: the slope of its order over the time t in which both phases were
+there, at the Gamma it measured meanwhile. The noise is that of a walk, so that the variance of a rate falls as 1 / t,
+and the parabola is a fit with weights t, its powers p(y) with the covariance sigma^2 C, sigma^2 from the residuals.
+Gamma_m is where it crosses zero:
 
-    error^2 = (sigma / s)^2 (1 / W + (c - x)^2 / sum t (ln Gamma_i - x)^2),
+    error^2 = (sigma / s)^2 p(0)^T C p(0),
 
 times what Student's t has over a Gaussian. A bracket between one that melted and one that grew would be half as wide
 as its luckiest trajectory says.
@@ -42,8 +43,10 @@ WALK = 0.006
 """Deviation of the order of a walk after 1/omega_p, about: what a rate's error is taken for before residuals say."""
 FEWEST_RATES, FEWEST_OF_A_KIND = 10, 4
 """Trajectories with a rate; and those of them whose crystals melted, and grew."""
+CURVED = 8
+"""Rates from which on their curve may bend: fewer, as a steerer has them at first, hardly say where a line goes."""
 STEEP = 3.0
-"""Errors by which the slope of the line must be above zero."""
+"""Errors by which the slope of the curve at its zero must be above zero."""
 NARROW = 0.015
 """Error of ln Gamma_m that is established: two of them are three percent."""
 
@@ -72,7 +75,7 @@ class PhaseGrowth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Crossing(NamedTuple):
-    """Where a line through rates is zero, its error, and by how many of its errors the slope is above zero."""
+    """Where a curve through rates is zero, its error, and by how many of its errors the slope is above zero."""
 
     at: float
     error: float
@@ -141,9 +144,10 @@ def observed_growth(rows: SegmentRows) -> Observation | None:
 
 
 def crossing_of(x: Sequence[float] | Floats, rate: Sequence[float] | Floats, weight: Floats) -> Crossing | None:
-    """Return where the line through rates is zero; None for fewer than three, at one place, or where it does not rise.
+    """Return where rates cross zero; None for fewer than three, at one place, or where they do not rise there.
 
-    The error comes from the residuals, with weights that are inverse variances up to a factor.
+    They lie on a line, from `CURVED` on on a parabola. The error comes from the residuals, with weights that are
+    inverse variances up to a factor.
     """
     from scipy.special import stdtrit  # the live page has its first data without SciPy
 
@@ -152,21 +156,25 @@ def crossing_of(x: Sequence[float] | Floats, rate: Sequence[float] | Floats, wei
         return None
     total = float(weight.sum())
     middle = float(weight @ x) / total
-    spread = float(weight @ (x - middle) ** 2)
-    if not spread > 1e-12 * total:
+    width = math.sqrt(float(weight @ (x - middle) ** 2) / total)
+    if not width > 1e-6:
         return None
-    slope = float(weight @ ((x - middle) * rate)) / spread
-    if not slope > 0:
+    powers = np.vander((x - middle) / width, 3 if len(x) >= CURVED else 2, increasing=True)
+    inverse = np.linalg.pinv(powers.T @ (powers * weight[:, None]))
+    fitted = np.polynomial.Polynomial(inverse @ (powers.T @ (weight * rate)))
+    rises = [z.real for z in fitted.roots() if abs(z.imag) < 1e-9 and fitted.deriv()(z.real) > 0]
+    if not rises:
         return None
-    level = float(weight @ rate) / total
-    at = middle - level / slope
-    residual = rate - level - slope * (x - middle)
-    free = len(x) - 2
-    sigma = math.sqrt(float(weight @ residual**2) / free)
+    at = float(min(rises, key=abs))
+    slope = float(fitted.deriv()(at))
+    here = at ** np.arange(powers.shape[1])
+    change = np.concatenate([[0.0], np.arange(1, powers.shape[1]) * here[:-1]])
+    free = len(x) - powers.shape[1]
+    sigma = math.sqrt(float(weight @ (rate - fitted((x - middle) / width)) ** 2) / free)
     wider = float(stdtrit(free, 0.841345))
-    error = wider * sigma / slope * math.sqrt(1 / total + (at - middle) ** 2 / spread)
-    steep = slope / (sigma / math.sqrt(spread)) if sigma > 0 else math.inf
-    return Crossing(at, error, steep)
+    error = wider * sigma / slope * math.sqrt(here @ inverse @ here)
+    steep = slope / (sigma * math.sqrt(change @ inverse @ change)) if sigma > 0 else math.inf
+    return Crossing(middle + width * at, width * error, steep)
 
 
 def find_freezing(rows: Sequence[SegmentRows], plan: PlannedPoints) -> FreezingFinding:

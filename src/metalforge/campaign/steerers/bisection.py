@@ -8,7 +8,7 @@ from metalforge.campaign.physics.freezing import crossing_of
 from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
 
 NEAR = 0.3
-"""Part of the range within which a bracket is not halved any further: a line through what lies near says more."""
+"""Part of the range within which a bracket is not halved any further: a curve through what lies near says more."""
 AROUND = (-1.0, 1.0, -0.5, 0.5)
 """Where around the crossing observations are made, in turn, in units of REACH: both sides alike, so that an error of
 the slope is none of the crossing."""
@@ -17,10 +17,10 @@ REACH = 0.15
 
 
 class Bisection(HistorySteerer):
-    """Halves the bracket of a crossing, then spreads observations around the zero of the line through them.
+    """Halves the bracket of a crossing, then spreads observations around the zero of the curve through them.
 
     The bracket is between the highest place with a negative value and the lowest with a positive one. Both ends of the
-    range come first. Near the crossing signs are noise, and every observation counts for the line by
+    range come first. Near the crossing signs are noise, and every observation counts for the curve by
     its error; no place is visited twice. Pending places count as seen, with no value.
     """
 
@@ -47,14 +47,14 @@ class Bisection(HistorySteerer):
         return chosen
 
     def _around(self, number: int) -> Suggestion:
-        """Return a place near the zero of the line, or near the middle of the bracket where there is no line yet."""
+        """Return a place near the zero of the curve, or near the middle of the bracket where there is none yet."""
         seen, history = self.history.observations, self.history
         low, high = self._bracket()
-        line = crossing_of(
+        found = crossing_of(
             [one.beta for one in seen], [one.value for one in seen], np.array([one.error**-2 for one in seen])
         )
         reach = REACH * history.width
-        middle = (low + high) / 2 if line is None else line.at
+        middle = (low + high) / 2 if found is None else found.at
         middle = min(max(middle, history.beta_min + reach), history.beta_max - reach)
         # A different part of the reach each time round: no two are at one place.
         part = AROUND[number % len(AROUND)] * (1 - 0.25 * (number // len(AROUND) % 3) / 3)

@@ -6,12 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.physics.smooth import SmoothCurve, level_errors
-from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct
+from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct, find_largest_gaps
 from metalforge.core.threads import one_thread
 
 Reals = NDArray[np.float64]
 GRID = 61
 SHOWN = 31
+TOGETHER = 2
+"""Visits to a place that are under way before another one is opened, where nothing is known: one alone is too short to
+be believed, and more at a few places say little of what lies between them."""
 
 
 class _Expected:
@@ -76,9 +79,13 @@ class CurveSteerer(HistorySteerer):
         return chosen
 
     def _least(self, there: Sequence[float], taken: Sequence[float]) -> Suggestion:
-        """Return the place that the fewest visits are on their way to."""
-        beta = min(there, key=lambda place: sum(self.history.same(place, other) for other in taken))
-        return Suggestion(beta=beta, reason="no curve yet: more of what is there")
+        """Return the place that the fewest visits are on their way to, or a new one where all have their share."""
+        under_way = {place: sum(self.history.same(place, other) for other in taken) for place in there}
+        least = min(there, key=under_way.__getitem__)
+        if under_way[least] < TOGETHER:
+            return Suggestion(beta=least, reason="no curve yet: more of what is there")
+        beta = find_largest_gaps(there, self.history.beta_min, self.history.beta_max, 1)[0]
+        return Suggestion(beta=beta, reason="no curve yet: what lies between")
 
     def _best(self, n: int, taken: Sequence[float]) -> list[Suggestion]:
         """Return the n places that lower the variance most, one after the other."""
