@@ -12,9 +12,10 @@ from metalforge.core.threads import one_thread
 Reals = NDArray[np.float64]
 GRID = 61
 SHOWN = 31
-TOGETHER = 2
-"""Visits to a place that are under way before another one is opened, where nothing is known: one alone is too short to
-be believed, and more at a few places say little of what lies between them."""
+TOGETHER = 10
+"""Visits to a place that are under way before another one is opened, where nothing is known. Few at each of many places
+leave each of them a bias of some percent, within its own error and not within that of a curve through all of them; many
+at a few places say little of what lies between."""
 
 
 class _Expected:
