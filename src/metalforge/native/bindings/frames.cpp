@@ -30,9 +30,8 @@ double product(const double* a, const double* b, i64 n) {
 }
 
 // Holds frames against origins, earlier ones of which one in `spacing` is kept; the oldest makes room.
-void correlate(nb::handle origins_object, nb::handle sums_object, nb::handle counts_object,
-               nb::handle positions_object, nb::handle velocities_object, nb::handle first_object,
-               nb::handle spacing_object) {
+void correlate(nb::handle origins_object, nb::handle sums_object, nb::handle counts_object, nb::handle positions_object,
+               nb::handle velocities_object, nb::handle first_object, nb::handle spacing_object) {
   const In<double> positions(positions_object, "positions", {any, any, 3});
   const i64 frames = positions.extent(0), n = positions.extent(1), coordinates = 3 * n;
   const In<double> velocities(velocities_object, "velocities", {frames, n, 3});
