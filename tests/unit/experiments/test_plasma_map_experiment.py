@@ -77,11 +77,22 @@ def test_the_ratio_is_that_of_costs_for_one_error():
     assert study.cost_ratio([trace(0.5)] * 3, [trace(1.0)] * 3, level) == pytest.approx(0.5, rel=0.05)
 
 
+def test_the_best_design_of_a_parabola_is_that_of_the_textbook():
+    """A quarter of the work at each end and half in the middle: 32/15 where uniform work leaves 3 (I-optimal)."""
+    at, flat = np.linspace(2.0, 5.0, 601), np.ones(601)
+    assert study.least_part(flat, at, at) == pytest.approx(32 / 15 / 3, rel=0.01)
+    quarters = np.array([2.0, 3.5, 3.5, 5.0])
+    assert study.least_part(flat, at, quarters) == pytest.approx(1.0, rel=0.005)
+    assert study.least_part(7 * flat, at, quarters) == pytest.approx(1.0, rel=0.005)
+    lopsided = np.where(at > 3.5, 9.0, 1.0)
+    assert study.least_part(lopsided, at, quarters) < 0.9
+
+
 def test_a_quick_run_names_its_goal(monkeypatch, tmp_path):
     monkeypatch.setenv("METALFORGE_CACHE", str(tmp_path))
     found = study.run(Settings(quick=True), lambda *_: None)
     assert {row.metric for row in found.rows} == {"atom-steps"}
-    assert [row.task.split(", ")[1] for row in found.rows[::2]] == ["any even grid", "grid", "ends"]
+    assert [row.task.split(", ")[1] for row in found.rows[::3]] == ["any even grid", "grid", "ends"]
     assert all(row.low <= row.high and row.value > 0 for row in found.rows)
     ((asked, _, holds),) = found.checks
     assert "0.6" in asked
