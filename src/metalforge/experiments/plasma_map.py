@@ -17,6 +17,14 @@ of a coupling what its time step makes it cost. After each visit the campaign's 
 the mean square over repetitions. The figure is the cost at which active learning reaches an error over that of an even
 grid: the best of several, since which is best is not known beforehand. Grids are of two kinds: `grid N`, the middles of
 N cells, which is the campaign's steerer `uniform`, and `ends N`, N couplings of which two are the ends of the range.
+
+Beside it stands what the best of all designs would take. The laws are parabolas p(x) in ln Gamma; work w_i at x_i,
+where a unit of it leaves a variance s_i^2, leaves the mean variance of a parabola through all
+
+    V(w) = tr(M^-1 B),   M = sum_i w_i p(x_i) p(x_i)^T / s_i^2,   B = mean over x of p(x) p(x)^T,
+
+which falls as 1 / sum w, so that V of the best shares of one unit of work over V of a grid's is the least part of its
+work for the same error (an I-optimal design; found by multiplying shares by what each lowers V).
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,6 +60,8 @@ GOAL = 0.6
 COMPONENTS = float(len(STRESSES))
 SMOOTH = 2
 """Degree in ln Gamma of what laws are between pools: by what these differ beyond it is the noise of their segments."""
+SEGMENTS, DRAWS, ROUNDS = 60, 40, 400
+"""Of a point whose noise is looked at, how many of them; and how often shares of the best design are made better."""
 WITHOUT_NOISE = 10**6
 """Segments that a spectrum without noise is said to be of."""
 
@@ -77,7 +87,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ("ends", 5),
         ("ends", 9),
     )
-    repeats: int = 24
+    repeats: int = 72
     seed: int = 1
 
     @property
@@ -271,6 +281,48 @@ def steerer_named(plan: MapPlan, arm: str) -> Steerer:
     return (Uniform if kind == "grid" else EvenWithEnds)(low, high, points=int(points))
 
 
+def noise_of(pools: SegmentPools, at: Floats, rng: np.random.Generator) -> Floats:
+    """Return the variance of ln eta* that one segment leaves at each place: a parabola through that of real points."""
+    places = pools.plan.places
+    left = []
+    for place in places:
+        points = [transport_of([pools.draw(float(place), SEGMENTS, "c0", rng)]) for _ in range(DRAWS)]
+        left.append(SEGMENTS * np.var([np.log(point.viscosity) for point in points if point is not None], ddof=1))
+    fitted = np.polynomial.Polynomial.fit(places, np.log(left), SMOOTH)
+    return np.asarray(np.exp(fitted(at)), np.float64)
+
+
+def least_part(noise: Floats, at: Floats, grid: Floats) -> float:
+    """Return the part of an even grid's work that the best design needs for a parabola, of all shares over `at`."""
+    x = 2 * (at - at[0]) / (at[-1] - at[0]) - 1
+    powers = np.vander(x, SMOOTH + 1, increasing=True)
+    wanted = powers.T @ powers / len(x)
+
+    def inverse(shares: Floats) -> Floats:
+        return np.asarray(np.linalg.inv(powers.T @ (powers * (shares / noise)[:, None])), np.float64)
+
+    def variance(shares: Floats) -> float:
+        return float(np.trace(inverse(shares) @ wanted))
+
+    best = np.full(len(x), 1 / len(x))
+    for _ in range(ROUNDS):
+        inner = inverse(best)
+        lowers = np.einsum("ij,jk,ik->i", powers, inner @ wanted @ inner, powers) / noise
+        best = best * np.sqrt(lowers)
+        best /= best.sum()
+    even = np.bincount(np.abs(at[:, None] - grid[None, :]).argmin(axis=0), minlength=len(x)) / len(grid)
+    return variance(best) / variance(even)
+
+
+def _places(plan: MapPlan, arm: str) -> list[float]:
+    """Return the couplings of an even grid."""
+    kind, points = arm.split()
+    low, high, count = plan.plasma.low, plan.plasma.high, int(points)
+    if kind == "ends":
+        return [float(at) for at in np.linspace(low, high, count)]
+    return [low + (i + 0.5) / count * (high - low) for i in range(count)]
+
+
 class _Repeat(NamedTuple):
     pools: SegmentPools
     arm: str
@@ -315,6 +367,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     costs = np.array([min(t.cost[-1] for t in traces)])
     ends = {arm: float(error_at(found, costs)[0]) for arm, found in by_arm.items()}
     rng, rows, lines = np.random.default_rng(settings.seed), [], []
+    at = np.linspace(plan.plasma.low, plan.plasma.high, 61)
+    noise = noise_of(pools, at, np.random.default_rng(settings.seed))
     for beside in ("any even grid", "grid", "ends"):
         grids = [arm for arm in arms[1:] if beside == "any even grid" or arm.startswith(beside)]
         best = min(grids, key=lambda arm: ends[arm])
@@ -325,6 +379,16 @@ def run(settings: Settings, progress: Progress) -> Result:
                 row_of(f"kappa {plan.kappa:g}, {beside}, {name}", f"curve over {best}", "atom-steps", figure, GOAL)
             )
             lines.append((f"{name}, {level:.2%}", f"{best}, the best of {beside}", shown(figure, ".2f")))
+        least = least_part(noise, at, np.array(_places(plan, best)))
+        rows.append(
+            row_of(
+                f"kappa {plan.kappa:g}, {beside}",
+                f"best design over {best}",
+                "atom-steps",
+                Interval(least, least, least),
+            )
+        )
+        lines.append(("any, of a parabola", f"{best}, by the best of all designs", f"{least:.2f}"))
     head = ("error of the curve", "beside", "atom-steps of active learning over the grid's")
     table = (head, *lines, *((f"error at {costs[0]:.3g} atom-steps", arm, f"{ends[arm]:.2%}") for arm in arms))
     gammas = ", ".join(f"{gamma_at(float(at)):.4g}" for at in plan.places)
