@@ -9,7 +9,15 @@ from .phases import PHASES, Phase
 
 
 class ChainFaultError(MetalforgeError):
-    """A chain gave something that no chain may give."""
+    """A chain gave something that no chain may give; `rule` names the check that found it."""
+
+    rule = "rule:finite"
+
+
+class IrreproducibleError(ChainFaultError):
+    """A recorded row was computed again and came out with other bits."""
+
+    rule = "rule:journal"
 
 
 class Row(NamedTuple):
@@ -85,18 +93,27 @@ class RowLog:
         """Give the rows from an update on, phase by phase."""
         return segments_of(self.phases, self.columns, first=self.first, begin=begin)
 
-    def difference(self, update: int, other: Rowed, rounding: float = 0.0) -> str:
-        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing.
+    def verify(self, update: int, recorded: Rowed, rounding: float = 0.0) -> None:
+        """Compare a row that was computed again with the recorded one.
 
-        Numbers may differ by `rounding`, absolute and relative.
+        Numbers may differ by `rounding`, absolute and relative: by nothing where the same engine made both.
+
+        Raises
+        ------
+        IrreproducibleError
+            They differ.
         """
         at = update - self.first
-        if self.phases[at] != other.phases[update]:
-            return "phase"
-        pairs = ((name, column[update], self.columns[name][at]) for name, column in other.columns.items())
-        return next(
-            (n for n, a, b in pairs if a != b and not math.isclose(a, b, rel_tol=rounding, abs_tol=rounding)), ""
-        )
+        if (phase := self.phases[at]) != recorded.phases[update]:
+            raise IrreproducibleError(
+                f"update {update} cannot be reproduced: recorded as {recorded.phases[update]}, computed as {phase}"
+            )
+        for name, column in recorded.columns.items():
+            was, now = column[update], self.columns[name][at]
+            if was != now and not math.isclose(was, now, rel_tol=rounding, abs_tol=rounding):
+                raise IrreproducibleError(
+                    f"update {update} cannot be reproduced: `{name}` is recorded as {was!r} and computed as {now!r}"
+                )
 
 
 def counted(phases: Sequence[Phase]) -> list[tuple[Phase, int]]:

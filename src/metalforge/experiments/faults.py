@@ -1,10 +1,10 @@
 r"""Experiment faults: which faults of a running chain its gate finds, how late, and how often it cries wolf.
 
-Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Of every chain the
-gate learns the plaquette's band on measured updates; from there it goes on once for every fault (`lattice.faults`),
-which is put into it at a random update of one of the next blocks, until a block is flagged or `LONGEST` updates have
-passed. The delay is counted in updates from the fault to the end of the block that is flagged, of which nothing is
-written. Sound chains go through the same gate, and whatever it flags of them is a false alarm.
+Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Every chain makes
+some sound updates; from there it goes on once for every fault (`lattice.faults`), which is injected at a random update
+of one of the next blocks, until a block is flagged or `LONGEST` updates have passed. The delay is the number of updates
+from the fault to the end of the flagged block, of which nothing is written. Sound chains go through the same gate, and
+every flag there is a false alarm.
 """
 
 import tempfile
@@ -37,8 +37,8 @@ from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of,
 BLOCK = 50
 """Updates of a block, as campaigns have by default."""
 WARMUP = 100
-LEARNED = 400
-"""Measured updates from which the band is learned before a fault."""
+BEFORE = 400
+"""Measured updates before a fault."""
 AHEAD = 6
 """Sound blocks before that of the fault, fewer than these."""
 LONGEST = 600
@@ -140,20 +140,20 @@ class Gated:
     def block(self, fault: FaultName | None = None, rng: np.random.Generator | None = None, at: int = 0) -> str:
         """Make a block, with a fault before its update `at`; return the rule that flags it, if one does."""
         self._held.begin(BLOCK, NEVER)
-        failed = ""
+        failed = None
         try:
             for n in range(BLOCK):
                 if fault is not None and rng is not None and n == at:
                     inject(self._point.run.chain, fault, rng)
                 self._held.update()
         except ChainFaultError as error:
-            failed = str(error)
+            failed = error
         verdict = self._gate.judge(self._held, failed)
         return verdict.decisions[0].by.removeprefix("rule:") if verdict.again else ""
 
     def write(self) -> None:
         """Take the block as it is, flagged or not."""
-        self._gate = Gate() if self._gate.doubts(self._point.id) else self._gate
+        self._gate = Gate()
         for segment in self._point.take_segments():
             self._phases += [segment.phase] * len(segment.columns["plaquette"])
             for name, values in segment.columns.items():
@@ -165,7 +165,7 @@ def looked_at(task: FaultTask) -> FaultSeen:
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
         gated = Gated(task, Path(folder))
         alarms: list[str] = []
-        for _ in range((WARMUP + (task.sound or LEARNED)) // BLOCK):
+        for _ in range((WARMUP + (task.sound or BEFORE)) // BLOCK):
             if by := gated.block():
                 alarms.append(by)
             gated.write()
@@ -222,7 +222,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     rate = wilson(alarms, updates)
     rows.append(row_of("all", "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
     check = (f"at most {FOR_ALARMS:g} false alarms per update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
-    said = words("faults.all", block=BLOCK, learned=LEARNED, longest=LONGEST, high=rate.high)
+    said = words("faults.all", block=BLOCK, before=BEFORE, longest=LONGEST, high=rate.high)
     return Result.of(rows, table, said, [check])
 
 

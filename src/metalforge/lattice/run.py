@@ -163,18 +163,13 @@ class ChainRun:
         self.log.forget(self.log.end)
         return rows
 
-    def verify(self, update: int, recorded: Rowed, name: str, *, exact: bool = True) -> None:
-        """Hold a row that was computed again against the one that was recorded.
+    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
+        """Compare a row that was computed again with the recorded one (`RowLog.verify`).
 
-        One that is not `exact` was recorded on another engine of the family: its links have the same bits, its sums
-        another order.
+        A row that is not `exact` was recorded on another engine of the family, whose links have the same bits and
+        whose sums have another order.
         """
-        rounding = 0.0 if exact else ROUNDING[self.chain.spec.precision]
-        if found := self.log.difference(update, recorded, rounding):
-            raise SpecError(
-                f"chain {name}: update {update} was computed again and differs from the journal in `{found}`"
-                "\nhint: was it resumed with another version or build level?"
-            )
+        self.log.verify(update, recorded, 0.0 if exact else ROUNDING[self.chain.spec.precision])
 
     def save(self, path: Path, *, first: int | None = None) -> None:
         """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""

@@ -207,6 +207,69 @@ def test_chains_of_a_batch_are_what_they_are_alone(engine, cpu, name):
         assert same_links(one.field, other.field)
 
 
+COMPANIES = (1, 2, 3, 5, 8, 33, 34, 40)
+"""Chains side by side: an H200 has 132 multiprocessors, which 33 lattices of 4^3x2 fill; the host as a card has 4."""
+
+
+@pytest.mark.parametrize("name", ["heatbath", "leapfrog"])
+def test_the_row_of_a_chain_does_not_depend_on_how_many_run_beside_it(engine, name):
+    """All bits of every observable, alone and in a batch of any size; dH of a trajectory alone is rounded otherwise."""
+    on_host = hasattr(engine.card, "launches")
+    if on_host:
+        engine.card.cache_bytes = 1 << 20
+    spec = spec_of(name, (4, 4, 4, 2))
+    alone = Chain(spec, engine=engine)
+    expected, deltas = [], set()
+    for _ in range(3):
+        info = alone.update()
+        expected.append((alone.measure(), info.accepted))
+    for size in [size for size in COMPANIES if size <= 5 or not on_host]:
+        others = [spec_of(name, (4, 4, 4, 2), beta=5.3 + 0.01 * n, seed=n) for n in range(1, size)]
+        batch = ChainBatch([Chain(one, engine=engine) for one in (*others, spec)])
+        rows = [update[-1] for update in batch.run(3)]
+        assert [(row.observed, row.info.accepted) for row in rows] == expected, size
+        deltas.add(tuple(row.info.delta_h for row in rows))
+    assert len(deltas) == 1
+
+
+def test_chains_go_on_from_checkpoints_of_every_stretch_in_any_company(engine, cpu, tmp_path):
+    """Rows and links after each checkpoint are those of a batch that was never interrupted, and links are the CPU's."""
+    names = ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")
+    specs = [spec_of("heatbath", (4, 4, 4, 2), beta=5.0 + 0.1 * n, seed=n) for n in range(4)]
+
+    def runs():
+        return [ChainRun(Chain(spec, engine=engine), WarmUp(total=0), names) for spec in specs]
+
+    def move(some):
+        batch = ChainBatch([run.chain for run in some])
+        batch.start(STRETCH)
+        for run, columns in zip(some, batch.collect_columns(), strict=True):
+            run.extend(columns)
+        batch.bring_back()
+
+    whole, resumed = runs(), runs()
+    alone = [Chain(spec, engine=cpu) for spec in specs]
+    for stretch in range(4):
+        move(whole)
+        for chain in alone:
+            chain.run(STRETCH)
+        # One alone, one pair, the rest: groups change with every stretch.
+        order = [(stretch + i) % 4 for i in range(4)]
+        for group in (order[:1], order[1:3], order[3:]):
+            move([resumed[i] for i in group])
+        for i, run in enumerate(resumed):
+            run.save(tmp_path / f"{i}.h5")
+            resumed[i] = ChainRun.load(tmp_path / f"{i}.h5", engine=engine)
+        for one, other, third in zip(whole, resumed, alone, strict=True):
+            assert one.log.columns == other.log.columns
+            assert same_links(one.chain.field, other.chain.field)
+            assert same_links(one.chain.field, third.field)
+
+
+STRETCH = 3
+"""Updates between two checkpoints."""
+
+
 def test_ladders_of_a_batch_exchange_as_they_do_alone(engine, cpu):
     """Two ladders of four; the second and third stretch go on where the first ended."""
     if hasattr(engine.card, "launches"):

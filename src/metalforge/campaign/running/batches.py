@@ -19,7 +19,7 @@ from .plasma_point import PlasmaPoint
 STRETCH = 64
 """Sweeps between two looks at whether the campaign stops."""
 
-Faults = dict[PointLadder, str]
+Faults = dict[PointLadder, ChainFaultError]
 """What went wrong with which."""
 
 
@@ -66,7 +66,7 @@ class LinksTogether:
                     if one not in faults:
                         one.absorb(found[own], batch.chains[own])
                 except ChainFaultError as error:
-                    faults[one] = str(error)
+                    faults[one] = error
         return faults
 
 
@@ -86,7 +86,7 @@ class ParticlesTogether:
                     raise row
                 point.take(row)
             except ChainFaultError as error:
-                faults[one] = str(error)
+                faults[one] = error
         return faults
 
 

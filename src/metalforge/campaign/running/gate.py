@@ -1,29 +1,33 @@
-"""The gate behind every block: what no sound chain gives is thrown away and computed again from the last checkpoint.
+"""Fault checks of every block: a block that no sound chain can give is recomputed before any of it is written.
 
-Rules that cost next to nothing look at what a block adds, before any of it leaves the producer:
+The rules flag only what no sound chain can do. A rare fluctuation, such as a tunnelling event, is physics, not a fault.
 
-- *finite*: a row was not a number, or an update failed;
-- *witness*: now and then the first update of a block is made twice, the second time by a chain that is made anew from
-  what the journal says of it; the rows must agree;
-- *repeated*: no row is one that was there before;
-- what each physics keeps (`PointChain.unsound`). Of links, *unitarity*: at the block's end they are elements of SU(3),
-  up to rounding; *band*: the plaquette stays where the chain's own measured rows have been. Of particles, *drift* and
-  *energy*: at constant energy it moves and fluctuates no more than a good time step lets it; *momentum*: it is zero.
+- *finite*: a row is not finite, or an update failed;
+- *journal*: a row that was recorded before is computed again with other bits;
+- *witness*: now and then the first update of a block is made twice, the second time by a chain that is built anew from
+  the spec; the rows must have the same bits;
+- *repeated*: a row equals an earlier one;
+- what each physics conserves (`PointChain.unsound`). Links, *unitarity*: at the end of the block they are elements of
+  SU(3) up to rounding. Particles at constant energy, *drift* and *energy*: the energy moves and fluctuates no more than
+  a good time step allows; *momentum*: it stays zero.
 
-Where the anomaly head is trusted its probability counts beside them. A block that is flagged is evaluated again in
-higher precision and thrown away; the chain is taken up from its file and computes the stretch since then once more.
-Other bits mean that the machine was at fault: the chain goes on with what came now. The same bits again mean that the
-chain is so: what the band or the head found remarkable is kept, anything else is given up. Rows that are written are
-proven by the way, and a chain whose written rows do not come out again is given up.
+The anomaly head may flag a block too, where it is trusted. A flagged block is evaluated in higher precision and
+discarded; the chain is loaded from its checkpoint, or begins from its start, and recomputes the discarded updates.
+
+- Other bits: the machine was at fault, and the chain goes on with the new rows.
+- The same bits, flagged by the head alone: the event is physical and is kept.
+- The same bits, flagged by a rule again: the chain is abandoned.
+
+A chain whose recorded rows cannot be reproduced from its start is abandoned as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from metalforge.campaign.store.records import BY_HEAD, THROWN_AWAY, Decided
+from metalforge.core.rows import ChainFaultError, IrreproducibleError
 
 from .ladder import PointLadder
-from .lattice_point import BAND
 from .point import PointChain
 from .watch import ANOMALY
 
@@ -49,8 +53,8 @@ class Flag(NamedTuple):
 
     @property
     def certain(self) -> bool:
-        """Whether no sound chain does this: what the band or the head finds may be a rare fluctuation."""
-        return self.by not in (BAND, OF_HEAD)
+        """Whether no sound chain can do this: the head may have flagged a rare fluctuation."""
+        return self.by != OF_HEAD
 
     def known_to(self, held: PointLadder) -> bool:
         """Return whether the journal has that this was thrown away, and it may be a fluctuation."""
@@ -112,12 +116,8 @@ class Gate:
         self.heard: set[str] = set()
         """Chains of the block that was judged last of which the head's word was taken, whatever it was."""
 
-    def doubts(self, chain: str) -> bool:
-        """Return whether a chain is computed again because of what it gave."""
-        return chain in self._suspects
-
-    def judge(self, held: PointLadder, fault: str = "") -> BlockVerdict:
-        """Return what becomes of what an order gave; `fault` is how it failed, if it did."""
+    def judge(self, held: PointLadder, fault: ChainFaultError | None = None) -> BlockVerdict:
+        """Return the verdict on the updates of an order; `fault` is the error that ended them, if one did."""
         name = held.points[0].id
         self._blocks += 1
         self.heard.clear()
@@ -130,9 +130,9 @@ class Gate:
                 return BlockVerdict(
                     decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),)
                 )
-            return self._send_back(held, _Suspect(flag, _rows_of(held), from_start=False))
+            return self._send_back(held, _Suspect(flag, _rows_of(held), from_start=flag.by == IrreproducibleError.rule))
         ends = zip(held.points, suspect.rows, strict=True)
-        if not fault and any(point.rows < rows.end for point, rows in ends):
+        if fault is None and any(point.rows < rows.end for point, rows in ends):
             # It was stopped on the way: what is whole of it is written.
             self._suspects[name] = suspect
             return BlockVerdict(again=flag is not None)
@@ -144,9 +144,11 @@ class Gate:
         began = held.points[0].taken_up_at
         kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
         if flag is not None and not kept:
-            if flag.update != suspect.flag.update and suspect.again < AGAIN:  # another fault than the one before
-                return self._send_back(held, _Suspect(flag, _rows_of(held), suspect.from_start, suspect.again + 1))
-            return BlockVerdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
+            from_start = suspect.from_start or flag.by == IrreproducibleError.rule
+            another = flag.update != suspect.flag.update or from_start != suspect.from_start
+            if another and suspect.again < AGAIN:
+                return self._send_back(held, _Suspect(flag, _rows_of(held), from_start, suspect.again + 1))
+            return BlockVerdict(fault=f"{flag.reason}; recomputed because {suspect.flag.by} flagged it")
         if kept:
             done = f"kept: computed again from update {began}, it has the same bits"
             return BlockVerdict(decisions=(suspect.flag.decided(done),))
@@ -164,11 +166,11 @@ class Gate:
 
     # -- the rules --------------------------------------------------------------------------------------------------
 
-    def _flag(self, held: PointLadder, fault: str) -> Flag | None:
+    def _flag(self, held: PointLadder, fault: ChainFaultError | None) -> Flag | None:
         """Return what is wrong with the rows that the journal lacks; None where nothing is."""
-        if fault:
+        if fault is not None:
             first = held.points[0]
-            return Flag(first.id, first.rows, "rule:finite", fault)
+            return Flag(first.id, first.rows, fault.rule, str(fault))
         for place, point in enumerate(held.points):
             if point.rows > point.emitted and (found := self._look(point, place)) is not None:
                 head = point.anomaly() if found.head is None else found.head

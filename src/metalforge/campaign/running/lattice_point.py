@@ -19,17 +19,15 @@ from metalforge.core.rows import Row, Segment
 from metalforge.lattice.batch import Columns, kind_of
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.run import ROUNDING, ChainRun
+from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 
-from .band import Band
 from .equipment import Tools
 from .orders import Brief, Snapshot
 from .point import NOTHING, PointChain, PointRun, Unsound
 from .rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
 from .watch import HeadWatch
 
-BAND = "rule:band"
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
 PAIRS = 32
@@ -55,8 +53,6 @@ class LatticePoint(PointChain):
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         wanted = (*spec.gauge.columns(), *(("replica",) if brief.exchanges else ()))
         self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
-        self.band = Band(brief.dims[3])
-        self.band.take(brief.columns, brief.measured)
         lattice = msgspec.structs.replace(spec.gauge, n_steps=brief.n_steps or spec.gauge.n_steps)
         self._wanted = lattice.chain(brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start)
         super().__init__(brief, tools, checkpoint)
@@ -102,11 +98,6 @@ class LatticePoint(PointChain):
         """Steps of a trajectory; None for sweeps."""
         return self.run.n_steps
 
-    @property
-    def rounding(self) -> float:
-        """How far two computations of one update may be apart: a batch sums in another order."""
-        return ROUNDING[self.field.precision]
-
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`."""
         log = self.run.log
@@ -140,16 +131,12 @@ class LatticePoint(PointChain):
         return columns.get("accepted", ()) if self.n_steps is not None else super()._moved(columns)
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
-        """Give what is wrong: links off the group, or a plaquette out of its band."""
+        """Report links that are off the group."""
         if looks:
             off, most = self._off_group(), off_group_limit(self.field, self.n_steps)
             if not off <= most:
                 reason = f"links are off SU(3) by {off:.2g}, above {most:.2g}"
                 yield Unsound("rule:unitarity", self.rows, reason, off)
-        measured = self.fresh_measured
-        if (found := self.band.look(columns, measured)) is not None:
-            reason = f"the plaquette is {found.z:.1f} times its spread from where the chain has been"
-            yield Unsound(BAND, self.rows - measured + found.row, reason, found.z)
 
     def _off_group(self) -> float:
         field = self.field
@@ -166,9 +153,6 @@ class LatticePoint(PointChain):
         again = evaluate_again(links, self.field.precision)
         row = self.run.log.columns["plaquette"][-1]
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
-
-    def _taken(self, columns: Mapping[str, Sequence[float]]) -> None:
-        self.band.take(columns, self.fresh_measured)
 
     def take_segments(self) -> list[Segment]:
         """Return the rows that are not in the journal or on their way to it, and tell them to whoever watches."""

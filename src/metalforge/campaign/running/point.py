@@ -5,7 +5,6 @@ journal has are taken from there and not made again. So a chain that continues f
 was. What moves it, and what no sound one gives, is its physics' own: `lattice_point`, `plasma_point`.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
-from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, Segment
+from metalforge.core.rows import IrreproducibleError, Row, Rowed, RowLog, Segment
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict
@@ -83,8 +81,8 @@ class PointRun(Protocol):
         """Freeze it here: from now on it is measured."""
         ...
 
-    def verify(self, update: int, recorded: Rowed, name: str, *, exact: bool = True) -> None:
-        """Hold a row that was computed again against the one that was recorded."""
+    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
+        """Compare a row that was computed again with the recorded one; raises `IrreproducibleError`."""
         ...
 
     def save(self, path: Path, *, first: int | None = None) -> None:
@@ -118,8 +116,6 @@ class PointChain(ABC):
         self._seen = set(brief.columns.get(self.telling, ())[-SEEN:]), set[float]()
         self._witness: Row | None = None
         self._witness_at = 0
-        self.suspect = False
-        """Whether it is computed again because of what it gave: its rows must still be those that were written."""
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._exact = set(brief.engines) <= {tools.engine.name}
         self.emitted = self._known.rows
@@ -196,9 +192,9 @@ class PointChain(ABC):
         """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
         return None
 
-    @abstractmethod
     def _taken(self, columns: Mapping[str, Sequence[float]]) -> None:
-        """Learn from rows that are written."""
+        """Note rows that are written."""
+        return
 
     def _may_witness(self) -> bool:
         """Return whether an update of it can be made twice."""
@@ -238,8 +234,11 @@ class PointChain(ABC):
                 return None  # who ended its warm-up was not written down anywhere: it is decided again
             self._decisions.append(decided)
         self._marks.append(run.log.first)
-        for update in range(run.log.first, min(self._known.rows, run.log.end)):
-            run.verify(update, self._known, self.id, exact=self._exact)
+        try:
+            for update in range(run.log.first, min(self._known.rows, run.log.end)):
+                run.verify(update, self._known, exact=self._exact)
+        except IrreproducibleError:
+            return None  # the checkpoint is not of the recorded chain; from the start on, every row is compared
         # A warm-up is looked at as a whole, a measurement at its end.
         since = min(run.log.first, max(run.log.end - self._spec.screening.window, 0)) if run.phase == "measure" else 0
         run.log.precede(self._known, since)
@@ -274,14 +273,9 @@ class PointChain(ABC):
             return 0, ""
         at = row.update - self.run.log.first
         for name, value in row.values.items():
-            if not math.isclose(self.run.log.columns[name][at], value, rel_tol=self.rounding, abs_tol=self.rounding):
+            if self.run.log.columns[name][at] != value:
                 return row.update, name
         return row.update, ""
-
-    @property
-    def rounding(self) -> float:
-        """How far two computations of one update may be apart."""
-        return 0.0
 
     def fresh(self) -> dict[str, list[float]]:
         """Return the rows that are not in the journal or on their way to it."""
@@ -346,13 +340,8 @@ class PointChain(ABC):
         self.run.save(path, first=self._marks[0] if self._marks else self.rows)
 
     def _verify(self, update: int) -> None:
-        """Hold a row against the one that the journal has; one that was spoiled is no fault of whoever resumes."""
-        try:
-            self.run.verify(update, self._known, self.id, exact=self._exact)
-        except SpecError as error:
-            if not self.suspect:
-                raise
-            raise ChainFaultError(f"update {update} is in the journal, and is another one now") from error
+        """Compare a row that was computed again with the recorded one."""
+        self.run.verify(update, self._known, exact=self._exact)
 
     def _is_decided(self, unit: str) -> bool:
         """End the warm-up where the journal says so or it is the longest; return whether nothing is left to decide."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign.store.records import Decided, Promise
+from metalforge.core.rows import ChainFaultError
 from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
@@ -38,6 +39,8 @@ class Producer(Stage[Volley, Block]):
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
         self._pool, self._together = ChainPool(tools), Together(batches=tools.wide)
         self._gate = Gate(wide=tools.wide, alarm=tools.lines.alarm)
+        self._abandoned: set[str] = set()
+        """Chains that a verdict ended: orders that were already on their way must not open them again."""
         self._took: dict[str, Brief | None] = {}
         """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False
@@ -59,12 +62,12 @@ class Producer(Stage[Volley, Block]):
 
     def _prepare(self, order: Order) -> Block | None:
         """Take up the chain of an order; return the answer to one that moves nothing."""
+        if order.chain in self._abandoned:
+            return self._answer(order, missing=not order.release, released=order.release)
         # Orders that waited for a process that died all come again with a brief: the first of them takes the chain up.
         self._took[order.chain] = order.brief if order.chain not in self._pool else None
         if (took := self._took[order.chain]) is not None:
             self._pool.open(took)
-            for point in self._pool.take(order.chain).points:
-                point.suspect = self._gate.doubts(order.chain)
         if order.chain not in self._pool:
             return self._answer(order, missing=not order.release, released=order.release)
         self._pool.settle(order.chain, order.settled)
@@ -104,7 +107,7 @@ class Producer(Stage[Volley, Block]):
         judged = self._tools.lines.judged()
         blocks: list[Block] = []
         for one, order in zip(held, orders, strict=True):
-            blocks += self._blocks(order, one, faults.get(one, ""), seconds, len(orders))[::-1]
+            blocks += self._blocks(order, one, faults.get(one), seconds, len(orders))[::-1]
         if blocks:
             # The last one speaks for the volley.
             said = self._together.take_said() + self._pool.take_said()
@@ -132,9 +135,11 @@ class Producer(Stage[Volley, Block]):
 
         return over
 
-    def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float, together: int) -> list[Block]:
+    def _blocks(
+        self, order: Order, held: PointLadder, error: ChainFaultError | None, seconds: float, together: int
+    ) -> list[Block]:
         """Return the blocks of one order, by coupling; one answer to an order whose block must be computed again."""
-        verdict = self._gate.judge(held, fault)
+        verdict = self._gate.judge(held, error)
         fault = verdict.fault
         if verdict.again:
             self._took.pop(order.chain)
@@ -148,6 +153,7 @@ class Producer(Stage[Volley, Block]):
         ]
         if fault:
             self._pool.drop(order.chain)
+            self._abandoned.add(order.chain)
         saved = not fault and self._pool.keep(order.chain, together)
         took = self._took.pop(order.chain)
         briefs = [None] * len(held.points) if took is None else [took, *took.others]

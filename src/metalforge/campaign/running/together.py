@@ -45,7 +45,7 @@ class Together:
                     try:
                         one.update()
                     except ChainFaultError as error:
-                        faults[one] = str(error)
+                        faults[one] = error
             for kind, members in groups.items():
                 most = self._most.get(kind, len(members))
                 for begin in range(0, len(members), most):

@@ -17,7 +17,6 @@ __all__ = [
     "CHAIN_ROW",
     "LATTICE",
     "LINK_THREADS",
-    "PLANE_THREADS",
     "SITE_THREADS",
     "SUMS",
     "Card",
@@ -37,8 +36,8 @@ Meeting: TypeAlias = Literal["", "cluster", "grid"]
 
 BLOCK = 32
 """Sites of a block of memory (sites.cuh)."""
-LINK_THREADS, PLANE_THREADS, SITE_THREADS = 4 * BLOCK, 6 * BLOCK, 128
-"""Threads of a block of the kernels that have a thread per link, per plane of a site, or per site."""
+LINK_THREADS, SITE_THREADS = 4 * BLOCK, 128
+"""Threads of a block of the kernels that have a thread per link or per site."""
 
 LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
 CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)

@@ -117,62 +117,48 @@ __device__ __forceinline__ void overrelax(const Work& w) {
   sweep<T>(w, [](u32, int, const Quaternion<T>& part) { return overrelaxation_rotation(part); });
 }
 
-// Sums of plaquettes: a thread a site, or, where sites are few, a thread a plane and a warp a plane of 32 sites.
-inline constexpr int plane_threads = 6 * block_sites;
-struct AllPlanes : SiteShare {
-  static constexpr int threads = site_threads, first = 0, count = 6;
-  using SiteShare::SiteShare;
-};
-struct OnePlane : Share {
-  static constexpr int threads = plane_threads, count = 1;
-  int first;
-  __device__ __forceinline__ explicit OnePlane(const Lattice& l)
-      : Share(l, (blockIdx.x >> 1) * block_sites + threadIdx.x % block_sites, blockIdx.x & 1, blockIdx.y),
-        first(threadIdx.x / block_sites) {}
-};
-// use(Re tr U_p, whether time is in it) of each plane that a thread has.
-template <class T, class Planes, class Use>
-__device__ __forceinline__ void each_plaquette(const Work& w, const Planes& share, Use use) {
+// Sums of plaquettes, one thread per site. One kernel serves any number of chains: a second one for few sites would
+// add in another order, and the row of a chain would depend on how many chains run beside it.
+// Calls use(Re tr U_p, whether the plane contains time) for each of the six planes.
+template <class T, class Use>
+__device__ __forceinline__ void each_plaquette(const Work& w, const SiteShare& share, Use use) {
   const Hops hops(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
   const Links<T, double> links(w.links, w.lattice);
-  for (int plane = share.first; plane < share.first + Planes::count; ++plane) {
+  for (int plane = 0; plane < 6; ++plane) {
     const int mu = plane < 3 ? 0 : plane < 5 ? 1 : 2, nu = plane < 3 ? plane + 1 : plane < 5 ? plane - 1 : 3;
     use(plaquette(links, Near{&hops, share.site}, mu, nu), nu == 3);
   }
 }
+// Energy of the momenta of a site, if there are any.
 template <class T>
-__device__ __forceinline__ double kinetic_of(const Work& w, const Share& share, int mu) {
-  const Algebra<double> pi = Momenta<T, double>(w.momenta, w.lattice).load(share.site, mu);
+__device__ __forceinline__ double kinetic_of(const Work& w, const SiteShare& share) {
   double sum = 0;
-  for (int c = 0; c < 8; ++c) sum += pi.c[c] * pi.c[c];
-  return 0.5 * sum;
-}
-// The same of a thread's directions: those of its first planes.
-template <class T, class Planes>
-__device__ __forceinline__ double kinetic_of(const Work& w, const Planes& share) {
-  double sum = 0;
-  if (w.momenta)
-    for (int mu = share.first; mu < 4 && mu < share.first + Planes::count; ++mu) sum += kinetic_of<T>(w, share, mu);
+  for (int mu = 0; w.momenta && mu < 4; ++mu) {
+    const Algebra<double> pi = Momenta<T, double>(w.momenta, w.lattice).load(share.site, mu);
+    double squares = 0;
+    for (int c = 0; c < 8; ++c) squares += pi.c[c] * pi.c[c];
+    sum += 0.5 * squares;
+  }
   return sum;
 }
-template <class T, class Planes>
+template <class T>
 __device__ __forceinline__ void sum_plaquettes(const Work& w) {
-  const Planes share(w.lattice);
+  const SiteShare share(w.lattice);
   double space = 0, time = 0;
   each_plaquette<T>(w, share, [&](double trace, bool temporal) { (temporal ? time : space) += trace; });
-  sum_up<Planes::threads>(w.sums, share.live, {space / 3.0, time / 3.0});
+  sum_up<site_threads>(w.sums, share.live, {space / 3.0, time / 3.0});
 }
 // S / beta and, where there are momenta, their energy.
-template <class T, class Planes>
+template <class T>
 __device__ __forceinline__ void sum_wilson(const Work& w) {
-  const Planes share(w.lattice);
+  const SiteShare share(w.lattice);
   double action = 0;
   each_plaquette<T>(w, share, [&](double trace, bool) { action += one_minus_third(trace); });
-  sum_up<Planes::threads>(w.sums, share.live, {action, kinetic_of<T>(w, share)});
+  sum_up<site_threads>(w.sums, share.live, {action, kinetic_of<T>(w, share)});
 }
 template <class T>
 __device__ __forceinline__ void sum_rectangle(const Work& w) {
-  const AllPlanes share(w.lattice);
+  const SiteShare share(w.lattice);
   const double action = RectangleAction{w.c1}.energy(Links<T, double>(w.links, w.lattice), Far(w.lattice, share.site));
   sum_up<site_threads>(w.sums, share.live, {action, kinetic_of<T>(w, share)});
 }
@@ -195,8 +181,8 @@ __device__ __forceinline__ void sum_polyakov(const Work& w) {
 }
 template <class T>
 __device__ __forceinline__ void sum_kinetic(const Work& w) {
-  const LinkShare share(w.lattice);
-  sum_up<link_threads>(w.sums, share.live, {kinetic_of<T>(w, share, share.mu)});
+  const SiteShare share(w.lattice);
+  sum_up<site_threads>(w.sums, share.live, {kinetic_of<T>(w, share)});
 }
 
 // Chains that are moved without the host: the end of a trajectory, as in lattice/hmc.py. Every thread makes the
@@ -276,14 +262,12 @@ KERNEL(kick_wilson_few, link_threads, 2, 2, kick_wilson<Alone<T>, false>)
 KERNEL(kick_move_few, link_threads, 2, 2, kick_wilson<Alone<T>, true>)
 KERNEL(kick_rectangle, link_threads, 2, 3, kick_rectangle<Alone<T>>)
 KERNEL(move_links, link_threads, 1, 1, move_links<Alone<T>>)
-KERNEL(sum_plaquettes, site_threads, 3, 3, sum_plaquettes<T, AllPlanes>)
-KERNEL(sum_plaquettes_few, plane_threads, 2, 2, sum_plaquettes<T, OnePlane>)
-KERNEL(sum_wilson, site_threads, 3, 3, sum_wilson<T, AllPlanes>)
-KERNEL(sum_wilson_few, plane_threads, 2, 2, sum_wilson<T, OnePlane>)
+KERNEL(sum_plaquettes, site_threads, 3, 3, sum_plaquettes<T>)
+KERNEL(sum_wilson, site_threads, 3, 3, sum_wilson<T>)
 KERNEL(sum_rectangle, site_threads, 2, 2, sum_rectangle<T>)
 KERNEL(sum_clover, site_threads, 2, 3, sum_clover<T>)
 KERNEL(sum_polyakov, site_threads, 1, 1, sum_polyakov<T>)
-KERNEL(sum_kinetic, link_threads, 1, 1, sum_kinetic<T>)
+KERNEL(sum_kinetic, site_threads, 1, 1, sum_kinetic<T>)
 KERNEL(settle_links, link_threads, 1, 1, settle<T>)
 KERNEL(exchange_all, 1, 1, 1, exchange)
 KERNEL(note_all, 1, 1, 1, note)

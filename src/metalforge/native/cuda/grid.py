@@ -18,7 +18,6 @@ from .card import (
     CHAIN_ROW,
     LATTICE,
     LINK_THREADS,
-    PLANE_THREADS,
     SITE_THREADS,
     SUMS,
     Card,
@@ -53,8 +52,8 @@ WORK = np.dtype(
     align=True,
 )
 """The record of motion.cuh."""
-FORMS = ("kick_wilson", "kick_move", "sum_wilson", "sum_plaquettes")
-"""Kernels that have another form for few sites."""
+FORMS = ("kick_wilson", "kick_move")
+"""Kernels with a second form for few sites: more registers per thread, the same arithmetic for each link."""
 SITES_OF_A_MULTIPROCESSOR = 496
 """In flight, that keep one busy: 32 chains of 8^3x4 on the 132 of an H200, beyond which nothing is gained."""
 MOST_SITES = 1 << 29
@@ -280,9 +279,7 @@ class CudaGrid:
         self._sum(f"sum_{name}", c1=c1, **values)
 
     def _sum(self, kernel: str, **values: Any) -> None:
-        form = self._form(kernel)
-        shape = (self.link_blocks, PLANE_THREADS) if form else (self.site_blocks, SITE_THREADS)
-        self.launch(kernel + form, *shape, **values)
+        self.launch(kernel, self.site_blocks, SITE_THREADS, **values)
 
     def polyakov(self, links: DeviceBuffer) -> complex:
         self.launch("sum_polyakov", self.line_blocks, SITE_THREADS, links=links)
@@ -302,7 +299,7 @@ class CudaGrid:
         self.on_links("refresh_momenta", momenta=momenta, one=(0.0, seed, stream, step))
 
     def kinetic(self, momenta: DeviceBuffer) -> float:
-        self.on_links("sum_kinetic", momenta=momenta)
+        self._sum("sum_kinetic", momenta=momenta)
         return float(self.summed(1)[0])
 
     def evolve(
