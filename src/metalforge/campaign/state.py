@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 from metalforge.core.brief import BriefRepr
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError, MetalforgeError, SpecError
 from metalforge.core.phases import PHASES, Phase
 from metalforge.core.substrate import spelled
 
@@ -192,7 +192,7 @@ class ChainLog(BriefRepr):
         """Add rows; those that were there already must be the same, bit for bit."""
         count, there = len(next(iter(rows.columns.values()))), self.rows
         if rows.first > there:
-            raise SpecError(
+            raise InternalError(
                 f"journal: chain {self.id} goes on at update {rows.first}, but only {there} are there before it"
             )
         known = min(there - rows.first, count)
@@ -200,13 +200,12 @@ class ChainLog(BriefRepr):
             if (column := self.columns.get(name)) is None:
                 column = self.columns[name] = Column(self.spool)
             if len(column) < rows.first:
-                raise SpecError(
+                raise InternalError(
                     f"journal: chain {self.id} has no `{name}` before update {rows.first}, but has it there"
                 )
             if known and column[rows.first : rows.first + known] != list(values[:known]):
-                raise SpecError(
+                raise InternalError(
                     f"journal: chain {self.id} was computed again from update {rows.first} on and differs in `{name}`"
-                    "\nhint: was it resumed with another version or build level?"
                 )
             column.extend(values[known:] if known else values)
         self.by_phase[rows.phase] += count - known
@@ -528,7 +527,7 @@ class CampaignState(BriefRepr):
 
     def _chain(self, name: str) -> ChainLog:
         if name not in self.chains:
-            raise SpecError(f"journal: chain `{name}` has records but was never assigned")
+            raise InternalError(f"journal: chain `{name}` has records but was never assigned")
         return self.chains[name]
 
 
@@ -563,7 +562,7 @@ class Fold:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._state: CampaignState | None = None
-        self._problem: SpecError | None = None
+        self._problem: MetalforgeError | None = None
         self._spool = Spool(directory)
 
     def __call__(self, record: Record) -> None:
@@ -571,7 +570,7 @@ class Fold:
         try:
             if self._problem is None:
                 self._take(record)
-        except SpecError as problem:
+        except MetalforgeError as problem:
             self._problem = problem
 
     def _take(self, record: Record) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from .guard import AGAIN
 from .output import Json, print_json, print_records, print_text
-from .scan import CLUSTERS, Directory, live_page, page_hint
+from .scan import CLUSTERS, Directory, live_page, note_what_is_kept, page_hint
 
 if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
@@ -224,7 +224,7 @@ def _carried(
         joining.leave(ray, address, directory, stop=stop)
     if error is not None:
         if (directory / JOURNAL).exists():
-            error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
+            note_what_is_kept(error, directory)
         raise error from (OSError(outcome.number, os.strerror(outcome.number)) if outcome.number else None)
     if outcome.kind == "interrupted":
         sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")

@@ -5,19 +5,31 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 
-from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
+import msgspec
+
+from metalforge import __version__
+from metalforge.core.errors import (
+    InternalError,
+    KernelError,
+    MetalforgeError,
+    MeterUnavailableError,
+    PlacementError,
+    PluginError,
+)
 from metalforge.core.escapes import escaped
 
 from .streams import lost
 
 WRONG, CANNOT, FAULT, AGAIN, INTERRUPTED = 2, 3, 70, 75, 130
-"""Wrong usage or input; this machine cannot do it; a fault of metalforge; resume it or do it again; interrupted."""
+"""Wrong usage or input; this machine cannot do it; an internal error; resume it or do it again; interrupted."""
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 a fault of "
-    "metalforge, 75 interrupted, or a disk or stream that failed: resume it or do it again, 130 interrupted"
+    "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 an internal "
+    "error of metalforge, 75 interrupted, or a disk or stream that failed: resume it or do it again, 130 interrupted"
 )
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE}
 _MACHINE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+_INPUT = (MetalforgeError, OSError, msgspec.MsgspecError, UnicodeError)
+"""Errors about arguments and files. Any other ValueError comes from a library and was not foreseen."""
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, MemoryError, ImportError)
 
 
@@ -52,13 +64,20 @@ def _code(error: BaseException) -> int:
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
     if numbers & _DISK:
         return AGAIN
+    if any(isinstance(cause, InternalError) for cause in causes):
+        return FAULT
     if (
         isinstance(error, (*_CANNOT, NpuError))
         or numbers & _MACHINE
         or any(isinstance(cause, MemoryError) for cause in causes)
     ):
         return CANNOT
-    return WRONG if isinstance(error, MetalforgeError | OSError | ValueError | RecursionError) else FAULT
+    return WRONG if isinstance(error, _INPUT) else FAULT
+
+
+def is_fault(error: BaseException) -> bool:
+    """Return whether an error is internal to metalforge."""
+    return _code(error) == FAULT
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -77,8 +96,10 @@ def _text(error: Exception) -> str:
         said = f"not enough memory: {error}".removesuffix(": ")
     else:
         first = str(error).partition("\n")[0]
-        said = first if isinstance(error, ValueError | OSError) and first else f"{type(error).__name__}: {first}"
-        if _code(error) == FAULT:
-            said += "\nhint: this is a fault of metalforge: report it with what --debug shows"
+        said = first if isinstance(error, _INPUT) and first else f"{type(error).__name__}: {first}"
     hints = [note for note in getattr(error, "__notes__", ()) if note.startswith("hint:")]
+    if is_fault(error):
+        hints.insert(
+            0, f"hint: this is an internal error of metalforge {__version__}; report it with what --debug shows"
+        )
     return "\n".join([said, *hints])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .guard import AGAIN
+from .guard import AGAIN, is_fault
 from .output import Json, print_json, print_records, print_text
 from .streams import lost
 
@@ -414,7 +414,7 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
         broke = (
             error.__cause__ if isinstance(error, PipelineError) and isinstance(error.__cause__, Exception) else error
         )
-        broke.add_note(f"hint: what was done is kept; go on with: metalforge resume {campaign.directory}")
+        note_what_is_kept(broke, campaign.directory)
         raise broke from broke.__cause__
     if state.finished is None:
         sys.stderr.write(
@@ -424,6 +424,13 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
     found = Results(state, campaign.directory)
     found.report()
     _say(found, as_json)
+
+
+def note_what_is_kept(error: Exception, directory: Path) -> None:
+    """Add to the error of a campaign how to go on with it, and what a report of an internal error needs."""
+    error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
+    if is_fault(error):
+        error.add_note(f"hint: attach {directory} to the report")
 
 
 def _say(found: "Results", as_json: bool) -> None:

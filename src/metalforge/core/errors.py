@@ -9,6 +9,7 @@
     |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
     |-- PlacementError          no substrate can do what was asked
     |-- MeterUnavailableError   an energy counter that cannot be read
+    |-- InternalError           results or records that contradict each other: a fault of metalforge
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
     |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
@@ -121,3 +122,7 @@ class PlacementError(MetalforgeError):
 
 class MeterUnavailableError(MetalforgeError):
     """An energy counter that cannot be read: never a silent zero."""
+
+
+class InternalError(MetalforgeError):
+    """Results or records that contradict each other, whatever the user gave: a fault of metalforge, to be reported."""

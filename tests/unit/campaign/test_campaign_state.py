@@ -26,7 +26,7 @@ from metalforge.campaign.store.records import (
     Topology,
 )
 from metalforge.campaign.timeline import MOST_SPANS, Span, Timeline, coarse
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.quantities import Modelled
 from reference.campaigns import BEGAN, records_of, spec_of
 from reference.small_campaigns import QUICK, ROUNDS
@@ -89,7 +89,7 @@ def test_a_spec_that_was_changed_in_the_journal_is_refused(records):
 
 def test_a_gap_in_a_chain_is_refused(records):
     rows = [i for i, record in enumerate(records) if isinstance(record, Rows) and record.first == 0]
-    with pytest.raises(SpecError, match="only 0"):
+    with pytest.raises(InternalError, match="only 0"):
         fold([*records[: rows[0]], *records[rows[0] + 1 :]])
 
 
@@ -99,7 +99,7 @@ def test_rows_computed_again_must_be_the_same(records):
     state.apply(rows)
     spoiled = {name: (values[0] + 1e-16, *values[1:]) for name, values in rows.columns.items()}
     spoiled["plaquette"] = (np.nextafter(rows.columns["plaquette"][0], 1.0).item(), *rows.columns["plaquette"][1:])
-    with pytest.raises(SpecError, match=r"differs.*`plaquette`"):
+    with pytest.raises(InternalError, match=r"differs.*`plaquette`"):
         state.apply(msgspec.structs.replace(rows, columns=spoiled))
 
 

@@ -5,13 +5,18 @@ import io
 import os
 import sys
 
+import msgspec
 import pytest
 
+from metalforge import __version__
+from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.state import ChainLog
 from metalforge.cli.guard import EXIT_CODES, guarded
 from metalforge.cli.main import main
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.core.errors import InternalError, PlacementError, SpecError, UnknownNameError
 from metalforge.core.files import naming
 from reference.command_line import call
+from reference.small_campaigns import ROUNDS
 
 
 def raising(error):
@@ -39,10 +44,16 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "x.bin")
         (OSError(errno.EMFILE, "Too many open files", "x"), 3, "error: x: Too many open files"),
         (FULL, 75, "error: x.bin: No space left on device"),
         (OSError("nothing known"), 2, "error: nothing known"),
-        (ValueError("wants 1..4.\nGot 5"), 2, "error: wants 1..4."),
-        (ValueError(), 2, "error: ValueError: "),
+        (
+            ValueError("operands could not be broadcast\nGot 5"),
+            70,
+            "error: ValueError: operands could not be broadcast",
+        ),
+        (ValueError(), 70, "error: ValueError: "),
+        (msgspec.ValidationError("Expected `int`"), 2, "error: Expected `int`"),
+        (InternalError("a row differs"), 70, "error: a row differs"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no start"), 2, "error: 'utf-8' codec"),
-        (RecursionError("maximum depth"), 2, "error: RecursionError: maximum depth"),
+        (RecursionError("maximum depth"), 70, "error: RecursionError: maximum depth"),
         (MemoryError("Unable to allocate 1 TiB"), 3, "error: not enough memory: Unable to allocate 1 TiB"),
         (MemoryError(), 3, "error: not enough memory\n"),
         (ImportError("libx.so: cannot be mapped"), 3, "error: ImportError: libx.so"),
@@ -72,9 +83,34 @@ def test_hints_that_were_added_on_the_way_are_shown_and_other_notes_are_not(caps
     assert said_by(error, capsys)[1] == "error: broken\nhint: resume it\n"
 
 
-def test_only_a_fault_of_ours_asks_to_be_reported(capsys):
-    assert "report it" in said_by(AssertionError("never"), capsys)[1]
-    assert "report it" not in said_by(ValueError("wrong"), capsys)[1]
+def test_only_an_internal_error_asks_for_a_report_with_the_version(capsys):
+    for error in (AssertionError("never"), ValueError("of a library"), InternalError("never")):
+        assert f"metalforge {__version__}; report it" in said_by(error, capsys)[1]
+    assert "report it" not in said_by(SpecError("wrong"), capsys)[1]
+
+
+def test_an_internal_error_is_known_under_the_error_that_names_the_file(capsys):
+    with pytest.raises(SpecError) as caught, naming("run/journal.jsonl"):
+        raise InternalError("two rows of one update")
+    code, said = said_by(caught.value, capsys)
+    assert (code, said.splitlines()[0]) == (70, "error: run/journal.jsonl: two rows of one update")
+
+
+def test_a_full_disk_is_no_internal_error(capsys):
+    error = InternalError("half a record")
+    error.__cause__ = FULL
+    assert said_by(error, capsys)[0] == 75
+
+
+def test_an_internal_error_of_a_campaign_names_the_directory_to_attach(tmp_path, monkeypatch):
+    def contradicts(self, rows):
+        raise InternalError("update 3 has two rows")
+
+    monkeypatch.setattr(ChainLog, "take", contradicts)
+    (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
+    said = call("scan", "spec.toml", "--out", "run", "--json", cwd=tmp_path, code=70).stderr
+    assert "error: update 3 has two rows" in said
+    assert "hint: attach run to the report" in said
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
