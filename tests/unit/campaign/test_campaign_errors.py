@@ -3,13 +3,17 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.equipment import HeadReader
+from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec
 from metalforge.campaign.store import DirectoryLockedError, JournalError, read_journal
 from metalforge.campaign.store.records import Record
@@ -117,6 +121,61 @@ def test_a_full_disk_ends_the_campaign_and_keeps_what_was_written(tmp_path):
     assert len(read_journal(directory / JOURNAL, Record).records) >= 30
     with Campaign.resume(directory) as campaign:
         assert campaign.run().finished is not None
+
+
+def dead(*arguments):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def kill_the_sync(campaign, monkeypatch):
+    monkeypatch.setattr(campaign.book.journal, "_sync", dead)
+
+
+def kill_the_flag(campaign, monkeypatch):
+    monkeypatch.setattr(campaign._stop, "clear", dead)
+
+
+@pytest.mark.parametrize("kill", [kill_the_sync, kill_the_flag])
+def test_a_disk_that_dies_before_the_end_leaves_no_lock_behind(kill, tmp_path, monkeypatch):
+    campaign = Campaign.open(ROUNDS, tmp_path)
+    kill(campaign, monkeypatch)
+    with pytest.raises((JournalError, OSError)):
+        campaign.close()
+    monkeypatch.undo()
+    with Campaign.resume(tmp_path) as again:
+        assert again.run().finished is not None
+
+
+def test_a_campaign_that_cannot_be_opened_or_resumed_holds_no_file(tmp_path, monkeypatch):
+    with Campaign.open(ROUNDS, tmp_path / "run"):
+        pass
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as broken:
+        broken.setattr("metalforge.campaign.running.campaign._write_spec", dead)
+        with pytest.raises(OSError, match="Input/output"):
+            Campaign.open(ROUNDS, tmp_path / "new")
+    with monkeypatch.context() as broken:
+        broken.setattr("metalforge.campaign.running.campaign._check_bits", dead)
+        with pytest.raises(OSError, match="Input/output"):
+            Campaign.resume(tmp_path / "run")
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_campaign_whose_directory_is_gone_can_be_asked_to_stop(tmp_path):
+    with Campaign.open(ROUNDS, tmp_path / "run") as campaign:
+        shutil.rmtree(tmp_path / "run")
+        campaign.interrupt("test")
+        assert campaign.halted
+
+
+def test_a_device_is_given_back_where_its_worker_fails(monkeypatch):
+    reader, given_back = HeadReader(ROUNDS, load_heads(ROUNDS)), []
+    reader.worker.close()
+    monkeypatch.setattr(reader, "device", SimpleNamespace(close=lambda: given_back.append("device")))
+    monkeypatch.setattr(reader, "worker", SimpleNamespace(close=dead))
+    with pytest.raises(OSError, match="Input/output"):
+        reader.close()
+    assert given_back == ["device"]
 
 
 def test_an_unknown_field_is_named_with_its_path(tmp_path):

@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -130,7 +130,7 @@ class Campaign(Closing):
         if spec.screening.weights:
             with_weights(load_heads(spec), Path(spec.screening.weights))
         cpu = producer_here().info
-        with _locked(directory) as lock:
+        with _locked(directory) as (lock, held):
             arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
             opened = Opened(
                 at=clock(),
@@ -154,7 +154,7 @@ class Campaign(Closing):
                 pid=os.getpid(),
                 npu=f"{PROFILE}, emulated" if on_device(spec) else "",
             )
-            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
+            journal: Journal[Record] = held.enter_context(Journal.open(directory / JOURNAL, Record, mode="create"))
             journal.append(opened)
             _write_spec(directory, spec)
             return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes, machines=machines)
@@ -178,12 +178,13 @@ class Campaign(Closing):
         """
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
-        with _locked(directory) as lock:
+        with _locked(directory) as (lock, held):
             folding = Fold(directory)
-            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume", take=folding)
+            journal: Journal[Record] = held.enter_context(
+                Journal.open(directory / JOURNAL, Record, mode="resume", take=folding)
+            )
             with naming(directory / JOURNAL):
                 if not journal.count:
-                    journal.close()
                     raise SpecError(
                         "the process died before the first record was whole: there is nothing to go on with"
                         f"\nhint: metalforge scan --out {directory} begins it again"
@@ -435,10 +436,9 @@ class Campaign(Closing):
         return f"{name} is not metered ({why})"
 
     def close(self) -> None:
-        """Close the journal and give the directory back."""
-        self._stop.clear()
-        self.book.journal.close()
-        self._lock.close()
+        """Close the journal and give the directory back, also where a disk fails meanwhile."""
+        with self._lock, self.book.journal:
+            self._stop.clear()
 
 
 @contextmanager
@@ -453,16 +453,14 @@ def _quick_turns(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[DirectoryLock]:
-    """Give the lock of a directory that can be written; it stays with whoever is made inside, unless that fails."""
+def _locked(directory: Path) -> Iterator[tuple[DirectoryLock, ExitStack]]:
+    """Give the lock of a directory that can be written, and a stack; both are closed if the block fails."""
     writable_directory(directory)
-    lock = DirectoryLock(directory)
-    try:
+    with ExitStack() as held:
+        lock = held.enter_context(DirectoryLock(directory))
         sweep(directory)
-        yield lock
-    except BaseException:
-        lock.close()
-        raise
+        yield lock, held
+        held.pop_all()
 
 
 def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane]) -> None:

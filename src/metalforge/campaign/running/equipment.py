@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,11 +136,9 @@ class HeadReader(Lines, Closing):
             told.push_rows(segment.phase, segment.columns)
 
     def close(self) -> None:
-        """End the worker and give the device back."""
-        self.worker.close()
-        self._conductor.close()
-        if self.device is not None:
-            self.device.close()
+        """End the worker and give the device back, also where one of them fails."""
+        with nullcontext() if self.device is None else closing(self.device), closing(self._conductor):
+            self.worker.close()
 
 
 class OwnReader(Lines):

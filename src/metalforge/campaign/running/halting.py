@@ -1,5 +1,6 @@
 """How chains are told to stop: at the next update, in this process and in those of producers."""
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -15,7 +16,8 @@ class StopFlag:
         """Stop; may be called from a signal handler."""
         if not self._is_set:
             self._is_set = True
-            self._path.touch()
+            with suppress(OSError):  # of a disk that failed, which ends the campaign anyway
+                self._path.touch()
 
     def clear(self) -> None:
         """Go on; also removes what a process that was killed has left."""

@@ -102,7 +102,8 @@ class CommandSocket(Closing):
             waiting.answer(False, "the campaign is over, or was stopped")
         self._wake.close()
         self._thread.join()
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # on a dead disk; a dead socket is replaced when the campaign is resumed
+            self._path.unlink()
         deadline = time.monotonic() + LEAVE_S
         for caller in self._callers:
             caller.join(max(deadline - time.monotonic(), 0.0))
