@@ -49,7 +49,7 @@ def read(path):
 def test_every_record_comes_back_equal(path, records):
     data, ends = written(path, records)
     contents = read_journal(path, Record)
-    assert (contents.records, contents.torn, contents.bytes_good) == (records, None, len(data))
+    assert (contents.records, contents.torn, contents.end.offset) == (records, None, len(data))
     assert data.count(b"\n") == len(records)
     assert contents.offsets == ends[:-1]
 
@@ -63,7 +63,7 @@ def test_a_cut_at_any_byte_leaves_exactly_the_whole_records(path, records, zeros
         whole = sum(end <= size for end in ends) - 1
         contents = read_journal(path, Record)
         assert contents.records == records[:whole]
-        assert contents.bytes_good == ends[whole]
+        assert contents.end.offset == ends[whole]
         assert (contents.torn is None) == (size == ends[whole] and zeros == 0)
         assert JournalFollower(path, Record).poll() == records[:whole]
 
@@ -97,5 +97,5 @@ def test_a_change_of_any_byte_is_noticed(path, records, mask):
         else:
             # Only in the last line, where it cannot be told from a write that was not finished.
             assert line == len(records) - 1
-            assert contents.torn.n == line
+            assert contents.torn.begin.lines == line
             assert contents.records == records[:line]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.campaign.store.lines import LineFormat
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Decided, Record
 from metalforge.dashboard.opening import open_page
+
+from .watched_campaigns import lines_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "formats" / "campaign-v1-established.jsonl"
 LINES = GOLDEN.read_bytes().splitlines(keepends=True)
@@ -26,12 +27,12 @@ def campaign(folder, lines=LINES):
 
 def hostile_lines():
     """The journal with markup wherever a decision has words."""
-    records, form = read_journal(GOLDEN, Record).records, LineFormat(Record)
+    records = read_journal(GOLDEN, Record).records
     told = [
         msgspec.structs.replace(r, reason=HOSTILE, by=HOSTILE) if isinstance(r, Decided) and r.what != "head" else r
         for r in records
     ]
-    return [form.line(n, form.body(record)) for n, record in enumerate(told)]
+    return lines_of(told)
 
 
 class Page:

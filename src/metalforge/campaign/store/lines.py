@@ -1,13 +1,16 @@
-r"""The format of a journal: a record and its number go in, one checked line of JSON comes out, and back.
+r"""The format of a journal: records that belong together go in, one checked line of JSON comes out, and back.
 
 ::
 
-    {"crc":"1a2b3c4d","v":1,"n":17,"body":{...record...}}\n
+    {"crc":"1a2b3c4d","v":1,"after":"0f1e2d3c","records":[{...record...},...]}\n
 
-`crc` is the CRC-32 of everything after it on the line (from ``"v"`` to the last brace), so it covers the version and
-the number too. It finds every single changed byte and every burst of up to 32 bits, and comes first, at a fixed width,
-so that a torn line is known without parsing. Later formats keep this beginning: an old reader can then tell a newer
-journal from a damaged one.
+`crc` is the CRC-32 of everything after it on the line (from ``"v"`` to the last brace). It finds every single changed
+byte and every burst of up to 32 bits, and comes first, at a fixed width, so that a torn line is known without parsing.
+Later formats keep this beginning: an old reader can then tell a newer journal from a damaged one.
+
+`after` is the `crc` of the line before, and ``00000000`` on the first line. Since `crc` covers it, every line depends
+on all lines before it and on the campaign's name in the first one: a line that was removed, repeated, moved or taken
+from another journal does not follow the one before it.
 """
 
 import zlib
@@ -23,6 +26,8 @@ from metalforge.core.errors import MetalforgeError
 Record = TypeVar("Record")
 
 VERSION = 1
+START = "00000000"
+"""What the first line follows."""
 _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8  # eight hexadecimal digits
 _CHECKED = _CRC_END + len(b'",')
@@ -48,8 +53,8 @@ class _Line(msgspec.Struct, Generic[Record], frozen=True, kw_only=True, forbid_u
 
     crc: str
     v: int
-    n: int
-    body: Record
+    after: str
+    records: tuple[Record, ...]
 
 
 class LineFormat(Generic[Record]):
@@ -60,27 +65,30 @@ class LineFormat(Generic[Record]):
         line: Any = _Line  # mypy knows no type that arrives as an argument
         self._line: msgspec.json.Decoder[_Line[Record]] = msgspec.json.Decoder(line[record_type])
 
-    def body(self, record: Record) -> bytes:
-        """Give the record as JSON that reads back as an equal record; raise where it would not.
+    def body(self, *records: Record) -> bytes:
+        """Give records as JSON that reads back as equal records; raise where it would not.
 
         What JSON cannot say is better refused here than found when a campaign is resumed.
         """
         try:
-            body = self._encoder.encode(record)
+            body = self._encoder.encode(records)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise JournalError(f"the record cannot be journaled: {error}. Got {record!r}") from error
-        problem = "a line break" if b"\n" in body else _unspeakable(record)  # a msgspec.Raw may hold one
+            raise JournalError(f"records cannot be journaled: {error}. Got {records!r}") from error
+        problem = "a line break" if b"\n" in body else _unspeakable(records)  # a msgspec.Raw may hold one
         if problem:
-            raise JournalError(f"the record would not read back as itself: it holds {problem}. Got {record!r}")
+            raise JournalError(f"records would not read back as themselves: they hold {problem}. Got {records!r}")
         return body
 
-    def line(self, n: int, body: bytes) -> bytes:
-        """Give the whole line of record `n`, with its end."""
-        checked = b'%b"n":%d,"body":%b}' % (_THIS_VERSION, n, body)
+    def line(self, after: str, body: bytes) -> bytes:
+        """Give the whole line of a body, with its end; `after` is the link of the line before."""
+        checked = b'%b"after":"%b","records":%b}' % (_THIS_VERSION, after.encode(), body)
         return b'%b%08x",%b\n' % (_OPENING, zlib.crc32(checked), checked)
 
-    def record(self, line: bytes, n: int) -> Record:
-        """Give the record of line `n`; raise `BrokenLine` for a torn line, `JournalError` for a whole but wrong one."""
+    def records(self, line: bytes, after: str, n: int) -> tuple[Record, ...]:
+        """Give the records of line `n`, counted from 0, which must follow the one whose link is `after`.
+
+        Raises `BrokenLine` for a torn line, `JournalError` for a whole but wrong one.
+        """
         checked = _checked(line)
         if not checked.startswith(_THIS_VERSION):
             version = msgspec.json.decode(line, type=_Versioned).v
@@ -95,12 +103,17 @@ class LineFormat(Generic[Record]):
                 f"line {n + 1}: whole, but not a record that this metalforge knows ({error})\n"
                 "hint: use the metalforge that wrote it; nothing was changed"
             ) from error
-        if whole.n != n:
+        if whole.after != after:
             raise JournalError(
-                f"line {n + 1}: record {n} must stand here. Got record {whole.n}: lines were removed or written twice\n"
-                "hint: nothing was changed; put back a copy of the journal"
+                f"line {n + 1} does not follow the line before it: lines were removed, repeated or moved, or come from "
+                "another journal\nhint: nothing was changed; put back a copy of the journal"
             )
-        return whole.body
+        return whole.records
+
+
+def link_of(line: bytes) -> str:
+    """Return what the line after this one names: its checksum."""
+    return line[len(_OPENING) : _CRC_END].decode()
 
 
 _PLAIN = {str, int, bool, NoneType}
