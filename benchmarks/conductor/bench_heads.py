@@ -1,12 +1,12 @@
-"""One pass of eleven heads, 50 -> 128 -> 12 in float32, against NumPy and against eleven separate models; one thread.
+"""One pass of eleven heads on the conductor's features in float32, against NumPy and eleven models; one thread.
 
-A step is 2 x 178 x 128 = 45,568 flops and reads 91 KB of weights; a query of all heads, which see states and inputs, is
-2 x 178 x 12 = 4,272 flops and 8.5 KB more. Together 49,840 flops and 100 KB per pass; a batch of 8 reads 12.5 KB.
+With n features, u units and w outputs, a step is 2 (n + u) u flops and reads 4 (n + u) u bytes of weights; a query of
+all heads, which see states and inputs, is 2 (n + u) w flops and 4 (n + u) w bytes more. A batch of 8 reads them once.
 The ceiling is passes per second if nothing but the larger of the two cost time, by the measured peak of multiply-adds
-and the measured rate of reading so many bytes. Eleven separate models do eleven steps: 505,520 flops and 1.01 MB.
+and the measured rate of reading so many bytes. Eleven separate models do eleven steps.
 
-On the emulator the reservoir is W8A8 and the heads W12A12: products of 2 rows by 178 lines by 256 units and of 3 rows
-by 178 by 36. Its ceiling are the two bare integer products; the rest is encoding, decoding, activation and the books.
+On the emulator the reservoir is W8A8 and the heads W12A12: products of 2 rows by n + u lines by 2 u units and of 3 rows
+by n + u by 3 w. Its ceiling are the two bare integer products; the rest is encoding, decoding, activation and ledgers.
 
 The peers compute the same dictionary of heads. A small pass is mostly calls from Python: that is why decoding all heads
 by their activation, not one by one, decides what comes out here. Times of the emulator are times of emulating, not
@@ -20,7 +20,8 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from metalforge.conductor.heads_training import reservoir
+from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.heads_training import UNITS, reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram, ConductorRun
 from metalforge.core import BenchRow, HeadLayout, Measured, best_of
@@ -29,7 +30,7 @@ from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import EmulatedDevice
 
-INPUTS, UNITS, OUTPUTS, BATCH = 50, 128, 12, 8
+INPUTS, OUTPUTS, BATCH = len(SCHEMA), CONDUCTOR_11.width, 8
 LINES = INPUTS + UNITS
 STEP, QUERY = LINES * UNITS, LINES * OUTPUTS
 """Weights of the two products."""

@@ -29,10 +29,21 @@ from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.grid import STEPS, CudaGrid, measured_choice
 from metalforge.native.cuda.precision import SHARES
 from metalforge.native.cuda.staggered import CudaStaggered
-from metalforge.native.engine import Dims, Precision
+from metalforge.native.engine import Dims, Iterations, Precision
 
 FORCE_FLOPS, RECTANGLE_FLOPS = 2808, 14472
 SMALL, MIDDLE, WIDE, LARGE = (8, 8, 8, 4), (16, 16, 16, 8), (32, 32, 32, 8), (32, 32, 32, 32)
+ITERATION_GOALS: dict[Dims, tuple[str, str]] = {
+    LARGE: ("260", "130"),
+    WIDE: ("70", "40"),
+    (16, 16, 16, 16): ("", ""),
+    MIDDLE: ("6.5 (5.4)", "5.2 (4.3)"),
+    (12, 12, 12, 4): ("", ""),
+    SMALL: ("3.6 (3.0)", "2.6"),
+}
+"""Microseconds of an iteration of conjugate gradients, in double and in single precision."""
+SOLVED_TOGETHER, SOLVED = (16, 256), (SMALL, MIDDLE, WIDE)
+"""Chains of one solve, and lattices whose whole solves are timed."""
 CEILINGS = r"""
 template <class T> __device__ void rounds(T* out, int n) {
   T x[8];
@@ -166,15 +177,7 @@ def strategies(quick: bool) -> Iterator[Row]:
 def staggered(quick: bool) -> Iterator[Row]:
     """The operator and its solvers: 108 reals per site of one parity, 258 per iteration and even site."""
     hop_goals = {LARGE: "95 % of copy"}
-    goals = {
-        LARGE: ("260", "130"),
-        WIDE: ("70", "40"),
-        (16,) * 4: ("", ""),
-        MIDDLE: ("6.5 (5.4)", "5.2 (4.3)"),
-        (12, 12, 12, 4): ("", ""),
-        SMALL: ("3.6 (3.0)", "2.6"),
-    }
-    for dims, wanted in goals.items():
+    for dims, wanted in ITERATION_GOALS.items():
         if quick and dims == LARGE:
             continue
         for precision, goal in zip(("f64", "f32"), wanted, strict=True):
@@ -191,11 +194,11 @@ def staggered(quick: bool) -> Iterator[Row]:
             took, way = iteration(grid, operator, x, 10)
             yield Row(f"CG iteration, 10 shifts, {shape}", took * 1e6, "us", "", way)
     for precision, goal in (("f64", "0.25 (0.20)"), ("f32", "0.12")):
-        for chains in (16, 256):
+        for chains in SOLVED_TOGETHER:
             took, way = iteration(*quarks(SMALL, precision, chains))
             name = f"CG iteration 8x8x8x4 {precision}, {chains} chains, of one"
             yield Row(name, took / chains * 1e6, "us", goal if chains == 256 else "", way)
-    for dims in (SMALL, MIDDLE, WIDE):
+    for dims in SOLVED:
         field = GaugeField.hot(dims, seed=1, engine=engine)
         operators = [StaggeredOperator(field, 0.05, precision=precision) for precision in ("f64", "f32")]
         source, out = ColourField(field, 0), ColourField(field, 0)
@@ -227,7 +230,7 @@ def iteration(grid: CudaGrid, operator: CudaStaggered, source: DeviceBuffer, shi
         solver.begin(source, False)
         card.wait()
         start = time.perf_counter()
-        did = solver.iterate_chains(outs, differences, 1e-4, 0.0, most, 0, most, 0)
+        did = solver.iterate_chains(outs, Iterations(differences, 1e-4, 0, 0.0, most, most, 0))
         times[most].append(time.perf_counter() - start)
         if {run.iterations for run in did} != {most}:
             raise RuntimeError(f"{most} iterations were asked for. Got {did[0]}")
