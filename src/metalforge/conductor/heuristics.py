@@ -99,18 +99,3 @@ def anomaly(plaquette: float, delta_h: float | None, cg_iterations: float | None
     if not -0.5 <= plaquette <= 1.0:  # also when it is not a number
         return True
     return (delta_h is not None and not abs(delta_h) <= 50) or (cg_iterations is not None and not cg_iterations <= 4000)
-
-
-EASY, HARD = 200, 1000
-"""Iterations a solve: below the first every 20th is looked at, from the second every 5th, between every 10th."""
-
-
-def check_interval(iterations_per_solve: float | None) -> int:
-    """Return after how many iterations a solve is looked at: seldom when it is predicted to be easy, often when hard.
-
-    A look costs a read-back and changes no result; it is what lets a stalling solve be noticed. The published design
-    compared totals of a trajectory (60,000) with these thresholds of one solve and so always looked most often.
-    """
-    if iterations_per_solve is None:
-        return 10
-    return 20 if iterations_per_solve < EASY else 10 if iterations_per_solve < HARD else 5

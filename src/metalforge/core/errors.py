@@ -13,7 +13,7 @@
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
     |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
-    |-- lattice.solvers.SolverError            a solve that did not converge, or that its watcher stopped
+    |-- lattice.solving.SolverError            a solve that did not converge
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
     |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
     |-- pipeline.BrokenError    the stage that was asked is gone

@@ -20,7 +20,7 @@ from metalforge.core.errors import SpecError
 
 from .field import GaugeField
 from .rational import Rational
-from .solving import CONVERGED, OnCheck, Solve, SolveInfo, SolveOptions, SolverError
+from .solving import CONVERGED, Solve, SolveInfo, SolveOptions
 from .staggered import ColourField, StaggeredOperator
 
 RELIABLE = 0.1
@@ -158,9 +158,6 @@ class Inverter:
         self._max_iterations = max_iterations
         self._pool: list[ColourField] = []
         self._stale = True
-        self.watch: OnCheck | None = None
-        """Called with (iteration, relative residual) at every check of every solve; "stop" makes the solve an error."""
-        self.check_interval = 10
         self.solves = 0
         self.iterations = 0
 
@@ -239,12 +236,7 @@ class Inverter:
             out.add(part, residue)
 
     def _options(self, tolerance: float) -> SolveOptions:
-        return {
-            "tolerance": tolerance,
-            "max_iterations": self._max_iterations,
-            "check_interval": self.check_interval,
-            "on_check": self.watch,
-        }
+        return {"tolerance": tolerance, "max_iterations": self._max_iterations}
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -258,10 +250,3 @@ class Inverter:
     def _count(self, info: SolveInfo) -> None:
         self.solves += 1
         self.iterations += info.iterations
-        if info.interrupted:
-            # A trajectory must not go on with half a solution.
-            raise SolverError(
-                f"the watcher stopped a solve after {info.iterations} iterations at a relative residual of "
-                f"{info.residual:.3g}",
-                info,
-            )

@@ -11,7 +11,6 @@ from metalforge.conductor import heuristics
 from metalforge.conductor.heuristics import (
     anomaly,
     cg_iterations,
-    check_interval,
     deconfined_probability,
     priority,
     quality,
@@ -144,10 +143,3 @@ def test_uncertainty_draws_the_scan_and_queued_points_are_kept_apart():
     assert steered().score == pytest.approx(1.5)  # priority + 0.5 of the predictive standard deviation
     assert steered(5.75).beta == pytest.approx(5.725)
     assert steered(5.75, 5.725).beta == pytest.approx(5.775, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("iterations", "interval"), [(0, 20), (199, 20), (200, 10), (999, 10), (1000, 5), (60_000, 5), (None, 10)]
-)
-def test_check_interval(iterations, interval):
-    assert check_interval(iterations) == interval

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from metalforge.campaign.observables import order_of
 from metalforge.campaign.physics.precision import evaluate_again
 from metalforge.campaign.store.records import Decided
-from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
 from metalforge.lattice.batch import Columns, kind_of
@@ -197,7 +196,7 @@ class LatticePoint(PointChain):
             watch.before_quench(steps)
         if watch is not None and steps is not None and phase != "quench":
             if run.chain.sea is not None:
-                run.chain.sea.inverter.check_interval = check_interval(watch.before(phase, steps))
+                watch.before(phase, steps)
 
             def at_quarter(delta_h: float) -> None:
                 watch.at_quarter(phase, steps, delta_h)

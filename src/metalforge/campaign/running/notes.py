@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from metalforge.campaign.store.records import (
-    BY_HEAD,
     EMULATED_NPU,
     NOT_ACTED_ON,
     Decided,
@@ -64,11 +63,6 @@ def note_judged(book: Book, worker: Worker, learning: Learning) -> None:
     done = worker.statistics()
     if done.asked:
         book.write(Decided(what="reader", by="worker", reason=str(done), counts=done.counts))
-    if times := done.by_head.get(CG, 0):
-        reason = "predicted iterations set how often a solve is looked at"
-        book.write(
-            Decided(what="check-interval", by=f"{BY_HEAD}{CG}", head=CG, trusted=True, times=times, reason=reason)
-        )
     for name in (CG, REJECTION, *LEARNED):
         standing = worker.trust.standing(name)
         if standing.pairs:

@@ -1,9 +1,8 @@
 """What a chain tells the worker, and asks of it: by blocks of rows, so that it can be told again after a crash.
 
 Every update is told. Before a trajectory the CG head says how long its solves will take, at a quarter of its steps the
-rejection head how its accept test will end. Neither changes a bit of the chain: the one sets how often a solve is
-looked at, the other is recorded and scored. The thermalisation head may end a warm-up, by the rule that was chosen on
-training chains.
+rejection head how its accept test will end. Both answers are recorded and scored, and change nothing in the chain. The
+thermalisation head may end a warm-up, by the rule that was chosen on training chains.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,20 +70,17 @@ class HeadWatch:
         """Rows that the worker has."""
         return self._at.told
 
-    def before(self, phase: Phase, n_steps: int) -> float | None:
-        """Return the iterations per solve of the coming trajectory, by the head if it is trusted, else as last time.
+    def before(self, phase: Phase, n_steps: int) -> None:
+        """Ask for the iterations per solve of the coming trajectory.
 
-        Of the first one after a quench it is what was asked before that.
+        `before_quench` asked about the first one after a quench.
         """
         ahead, self._at.ahead = self._at.ahead, None
-        if self._at.cg is None:
-            if ahead is None:
-                return None
+        if self._at.cg is not None:
+            self._at.expected[CG] = self._ask_cg(phase, n_steps, self._at.cg).id
+        elif ahead is not None:
+            self._worker.collect(ahead)
             self._at.expected[CG] = ahead.id
-            return self._worker.collect(ahead).value
-        asked = self._ask_cg(phase, n_steps, self._at.cg)
-        self._at.expected[CG] = asked.id
-        return asked.get().value
 
     def before_quench(self, n_steps: int) -> None:
         """Ask about the first trajectory with quarks before the updates without them: the head is read meanwhile."""
