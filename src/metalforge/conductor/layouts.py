@@ -111,6 +111,9 @@ def migrate(weights: EsnWeights, target: HeadLayout, *, names: tuple[str, ...] =
         if known:
             to, origin = target.span(head.name), source.span(head.name)
             w_out[to], bias[to] = weights.w_out[origin], weights.out_bias[origin]
-        heads.append(msgspec.structs.replace(head, trained=known and source[head.name].trained))
+        # A trained readout keeps the scale and the curve that it was fitted with.
+        kept = source[head.name] if known and weights.heads is not None else head
+        trained = known and source[head.name].trained
+        heads.append(msgspec.structs.replace(kept, trained=trained, available=head.available))
     marked = msgspec.structs.replace(target, heads=tuple(heads))
     return with_fields(weights, w_out=w_out, out_bias=bias, heads=marked)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from importlib.resources import as_file
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from metalforge.cli.main import app
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.shipped import (
+    FOLDER,
     Provenance,
     default_provenance,
     default_weights,
@@ -28,10 +30,10 @@ from metalforge.conductor.shipped import (
 )
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.reservoir import load_weights, make_esn
+from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.reservoir.weights import Ranges
 from metalforge.statistics import gamma_method
-from reference.small_campaigns import ROUNDS, run_until
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, run_until
 
 SMALL = msgspec.structs.replace(
     ROUNDS,
@@ -164,10 +166,36 @@ def test_a_campaign_reads_with_the_weights_it_was_given_and_keeps_them(adopted, 
         metalforge("resume", tmp_path / "own", "--trajectories", 100, "--json")
 
 
-def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are_refused(adopted, file):
+@pytest.mark.parametrize(
+    ("base", "read"),
+    [(SMALL, {"beta_priority"}), (msgspec.structs.replace(SMALL, lattice=WITH_QUARKS), {"cg_estimate"})],
+)
+def test_a_campaign_reads_the_heads_that_weights_of_another_layout_share_with_its_own(base, read, tmp_path):
+    with as_file(FOLDER / "gpu-prep-11.safetensors") as path:
+        screening = msgspec.structs.replace(base.screening, weights=str(path))
+        spec = msgspec.structs.replace(base, screening=screening, budget=Budget(trajectories=150))
+        with Campaign.open(spec, tmp_path / "run") as begun:
+            state = begun.run()
+    assert state.finished is not None
+    assert sum(chain.rows for chain in state.chains.values()) >= 150
+    shared = {"beta_priority", "cg_estimate"}
+    said = set().union(*(s.heads for chain in state.chains.values() for s in chain.screened))
+    assert read <= said <= shared
+    assert {d.by for d in state.decisions if d.what == "judged"} <= shared
+    counts = next(d.counts for d in state.decisions if d.what == "reader")
+    assert "error" not in counts
+    assert all(not said.trusted for name, said in state.heads.items() if name not in shared)
+
+
+def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are_refused(adopted, file, tmp_path):
     shipped = load_heads(SMALL)
     assert with_weights(shipped, adopted).trusted == shipped.trusted
     save_with_provenance(default_weights(), MADE, adopted)
     assert not any(with_weights(shipped, adopted).trusted.values())
-    with pytest.raises(SpecError, match=r"features|heads"):
-        with_weights(shipped, file)
+    two = with_weights(shipped, file)
+    assert {head.name for head in two.weights.heads.heads if head.trained} == set(HEADS.names)
+    assert not any(two.trusted.values())
+    strange = HeadLayout(name="strange", heads=(HeadSpec(name="none of ours", width=HEADS.width),))
+    save_weights(replace(network(), heads=strange), tmp_path / "strange.safetensors")
+    with pytest.raises(SpecError, match="none of ours"):
+        with_weights(shipped, tmp_path / "strange.safetensors")

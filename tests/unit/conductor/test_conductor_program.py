@@ -1,5 +1,6 @@
 """Many heads of one pass: by name, on either substrate, and from older files."""
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.special
@@ -7,6 +8,7 @@ import scipy.special
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
 from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights
@@ -173,6 +175,15 @@ def test_heads_move_by_name_between_layouts():
     for name in shared:
         assert np.array_equal(moved.w_out[CONDUCTOR_11.span(name)], weights.w_out[GPU_PREP_11.span(name)])
     assert moved.heads.fingerprint() == CONDUCTOR_11.fingerprint()
+
+
+def test_a_head_that_moves_keeps_the_curve_that_it_was_fitted_with():
+    weights = shipped_weights("conductor-11")
+    moved = migrate(weights, CONDUCTOR_11)
+    assert {name: moved.heads[name].base for name in CONDUCTOR_11.names} == {
+        name: weights.heads[name].base for name in CONDUCTOR_11.names
+    }
+    assert moved.heads["schedule"].base is not msgspec.UNSET
 
 
 def test_fifty_five_heads_are_one_layer_still():

@@ -1,5 +1,6 @@
 """Weights of the user instead of the package's, such as `conductor adopt` writes: kept with the campaign.
 
+They may have another layout: heads are matched by name, those that a campaign does not know are not read.
 Scores on held-out chains are those of the package's weights. Weights that descend from them by campaigns keep their
 trust, for a head was taken over only where it became better on campaigns that were left out; heads of other weights are
 read and recorded, and never acted on.
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from metalforge.campaign.store.records import Decided
+from metalforge.conductor.layouts import CONDUCTOR_11, migrate
 from metalforge.conductor.shipped import default_provenance, read_provenance
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened, replacing
@@ -25,17 +27,27 @@ WEIGHTS = "weights"
 
 
 def with_weights(heads: Heads, path: Path) -> Heads:
-    """Return heads as the weights of a file have them; refused where they are not the same heads of the same inputs."""
+    """Return heads as the weights of a file have them; refused where inputs differ or no head is known."""
     weights, shipped = load_weights(path), heads.weights
     with naming(path):
         if shipped.features is not None:
             expect_features(weights, shipped.features)
-        if weights.heads is None or shipped.heads is None or weights.heads.names != shipped.heads.names:
-            names = "none" if weights.heads is None else ", ".join(weights.heads.names)
-            raise SpecError(f"`screening.weights` wants the heads of the package's weights. Got {names}")
+        names = () if weights.heads is None else weights.heads.names
+        lacking = [name for name in CONDUCTOR_11.names if name not in names]
+        if len(lacking) == len(CONDUCTOR_11.names):
+            raise SpecError(
+                f"`screening.weights` must have at least one head of {', '.join(CONDUCTOR_11.names)}. "
+                f"Got {', '.join(names) or 'weights without a head layout'}"
+            )
     made, known = read_provenance(path), default_provenance()
     descends = made is not None and (made.seed, made.corpus_sha256) == (known.seed, known.corpus_sha256)
-    return replace(heads, weights=weights) if descends else replace(heads, weights=weights, trusted={}, skill={})
+    return replace(
+        heads,
+        weights=weights if names == CONDUCTOR_11.names else migrate(weights, CONDUCTOR_11),
+        trusted={name: trusted for name, trusted in heads.trusted.items() if descends and name not in lacking},
+        skill={name: skill for name, skill in heads.skill.items() if descends and name not in lacking},
+        unused={**heads.unused, **dict.fromkeys(lacking, "the weights have no such head")},
+    )
 
 
 def kept_weights(heads: Heads, path: str, directory: Path, book: Book) -> Heads:

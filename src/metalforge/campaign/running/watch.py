@@ -46,12 +46,16 @@ class _Progress:
 class HeadWatch:
     """One chain's line to the worker, from whichever thread runs the chain; `rule` is None where nobody asks of it.
 
+    Heads without a trained readout are not asked.
+
     Trajectories are told as they come, since heads are asked about the next; sweeps when somebody wants to know:
     whoever runs the chain tells all of its rows before it asks.
     """
 
     def __init__(self, worker: Worker, chain: str, context: ChainContext, *, rule: EarlyStop | None) -> None:
-        self._worker, self._chain, self._context, self._rule = worker, chain, context, rule
+        self._worker, self._chain, self._context = worker, chain, context
+        self._trained = {head.name for head in worker.layout.heads if head.trained}
+        self._rule = rule if THERMALISED in self._trained else None
         self._trajectories = context.algorithm == "hmc"
         self._at = _Progress()
 
@@ -76,7 +80,7 @@ class HeadWatch:
         `before_quench` asked about the first one after a quench.
         """
         ahead, self._at.ahead = self._at.ahead, None
-        if self._at.cg is not None:
+        if self._at.cg is not None and CG in self._trained:
             self._at.expected[CG] = self._ask_cg(phase, n_steps, self._at.cg).id
         elif ahead is not None:
             self._worker.collect(ahead)
@@ -85,7 +89,8 @@ class HeadWatch:
     def before_quench(self, n_steps: int) -> None:
         """Ask about the first trajectory with quarks before the updates without them: the head is read meanwhile."""
         known = self._context
-        self._at.ahead = self._ask_cg("warmup", n_steps, float(cg_iterations(int(known.volume), known.mass)))
+        if CG in self._trained:
+            self._at.ahead = self._ask_cg("warmup", n_steps, float(cg_iterations(int(known.volume), known.mass)))
 
     def _ask_cg(self, phase: Phase, n_steps: int, baseline: float) -> Future:
         coming = ComingTrajectory(phase=phase, n_steps=n_steps)
@@ -93,6 +98,8 @@ class HeadWatch:
 
     def at_quarter(self, phase: Phase, n_steps: int, delta_h: float) -> None:
         """Ask the rejection head in the middle of a trajectory; nothing is done about what it says."""
+        if REJECTION not in self._trained:
+            return
         coming = ComingTrajectory(phase=phase, n_steps=n_steps, delta_h_quarter=delta_h)
         baseline = rejection_probability(delta_h)
         asked = HeadQuestion(head=REJECTION, chain=self._chain, of=coming, baseline=baseline, loss="log")
@@ -119,7 +126,8 @@ class HeadWatch:
 
         None where there is no word of it for every frame: then it is the rule's turn.
         """
-        assert self._rule is not None, "whoever listens has a rule"
+        if self._rule is None:
+            return None
         at = self._at
         for future in at.asked:
             said = future.get().said.get(THERMALISED)
@@ -132,6 +140,8 @@ class HeadWatch:
 
     def anomaly(self, since: int) -> float | None:
         """Return the highest probability of an anomaly over the frames from a row on; None where no word came."""
+        if ANOMALY not in self._trained:
+            return None
         said = (future.get().said.get(ANOMALY) for future in self._of_frames(ANOMALY, since))
         return max((value for value in said if value is not None), default=None)
 
