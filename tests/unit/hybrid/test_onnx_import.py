@@ -11,7 +11,7 @@ from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FullyConnectedOp, Precision, SoftwareOnly
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
-from reference.onnx_models import constant, int4, model, node, oracle
+from reference.onnx_models import constant, int4, model, node, oracle, session
 
 RNG = np.random.default_rng(11)
 
@@ -288,6 +288,71 @@ def test_what_onnxruntimes_quantiser_writes_keeps_its_integers(perceptron, tmp_p
         if t.data_type in (TensorProto.INT8, TensorProto.INT4)
     }
     assert stored >= {(6, 8), (3, 8)}
+
+
+def quantised_then_clipped(opset, *, by_output, clipped):
+    """Quantised weights and activations, as Brevitas writes fewer bits than 8: QuantizeLinear, Clip, Dequantize."""
+    low, high = (-7, 7) if clipped else (-127, 127)
+    integers = RNG.integers(low, high + 1, (5, 6))
+    scale = np.float32([0.25, 0.5, 1, 2, 4]) if by_output else np.float32(0.25)
+    zero = np.zeros(np.shape(scale), np.int8)
+    axis = {"axis": 0} if by_output else {}  # opsets before 13 know one scale only
+    nodes = [
+        node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], **axis),
+        node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+    ]
+    if clipped:
+        nodes += [node("Clip", ["wq", "low", "high"], ["wc"]), node("Clip", ["xq", "low", "high"], ["xc"])]
+    nodes += [
+        node("DequantizeLinear", ["wc" if clipped else "wq", "ws", "wz"], ["wd"], **axis),
+        node("DequantizeLinear", ["xc" if clipped else "xq", "xs", "xz"], ["xd"]),
+        node("Gemm", ["xd", "wd", "bias"], ["y"], transB=1),
+    ]
+    constants = {
+        "w": (integers * np.reshape(scale, (-1, 1))).astype(np.float32),
+        "ws": scale,
+        "wz": zero,
+        "xs": np.float32(0.1),
+        "xz": np.int8(0),
+        "low": np.int8(low),
+        "high": np.int8(high),
+        "bias": reals(5),
+    }
+    made = model(
+        nodes, {"x": ["n", 6]}, ["y"], [constant(name, value) for name, value in constants.items()], opset=opset
+    )
+    return made, integers
+
+
+@pytest.mark.parametrize(
+    ("opset", "by_output", "clipped"),
+    [(10, False, False), (12, False, True), (13, True, False), (13, True, True), (18, True, True), (18, False, True)],
+)
+def test_quantised_models_of_older_opsets_keep_their_integers(opset, by_output, clipped):
+    made, integers = quantised_then_clipped(opset, by_output=by_output, clipped=clipped)
+    graph = load_onnx(made)
+    x = reals(3, 6)
+    (wanted,) = session(made).run(None, {"x": x})
+    np.testing.assert_allclose(SoftwareModel(graph).forward({"x": x})["y"], wanted, rtol=1e-5, atol=1e-5)
+    product = graph.producer("y").op
+    assert isinstance(product.weights, Quantized)
+    np.testing.assert_array_equal(product.weights.values, integers)
+    assert product.precision == (Precision.INT4 if clipped else Precision.INT8)
+
+
+def test_integer_products_of_older_opsets_are_dequantised():
+    """The reference implementation, which such products run in, has no DequantizeLinear before opset 19."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("QLinearMatMul", ["q", "s", "z", "w", "s", "z", "s", "z"], ["p"]),
+        node("DequantizeLinear", ["p", "s", "z"], ["y"]),
+    ]
+    weights = RNG.integers(-20, 21, (6, 4)).astype(np.int8)
+    constants = [constant("s", np.float32(0.05)), constant("z", np.int8(3)), constant("w", weights)]
+    made = model(nodes, {"x": ["n", 6]}, ["y"], constants, opset=13)
+    x = reals(3, 6)
+    (wanted,) = session(made).run(None, {"x": x})
+    np.testing.assert_allclose(SoftwareModel(load_onnx(made)).forward({"x": x})["y"], wanted, rtol=1e-6)
 
 
 def test_what_onnxruntimes_dynamic_quantiser_writes_runs_in_software(perceptron, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 
-from .operators import onnx_library, onnx_runtime
+from .operators import onnx_library, onnx_runtime, reference_evaluator
 from .reading import RECURRENT, attributes_of, numbers_of, read_part
 from .shapes import Sized, walk
 
@@ -97,7 +97,7 @@ class HostPart:
         if strange := UNSURE.intersection(self.operators):
             raise SpecError(f"has {', '.join(sorted(strange))}, which onnxruntime cannot run beside the rest of it")
         try:
-            evaluator = onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(self.model))
+            evaluator = reference_evaluator(onnx.ModelProto.FromString(self.model))
         except Exception as error:
             raise SpecError(f"can be run neither by onnxruntime nor by onnx ({error})") from error
 

@@ -9,6 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from metalforge.core.errors import PluginError
 
 REASONS: Mapping[str, str] = {
@@ -39,6 +41,8 @@ def operations(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[tup
             return 0.0
 
 
+DEQUANTIZED_SINCE = 19
+"""The first opset whose DequantizeLinear the standard's reference implementation has."""
 HINT = "hint: pip install 'metalforge[onnx]'"
 
 
@@ -47,10 +51,29 @@ def onnx_library() -> Any:
     try:
         import onnx
         import onnx.inliner
-        import onnx.reference
+        import onnx.reference.op_run
     except ImportError as error:
         raise PluginError(f"reading ONNX files wants the package `onnx` ({error})\n{HINT}") from error
     return onnx
+
+
+def reference_evaluator(model: Any) -> Any:
+    """Return the standard's reference implementation of a model, with DequantizeLinear for all opsets that have it."""
+    onnx = onnx_library()
+    opset = max(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+
+    class DequantizeLinear(onnx.reference.op_run.OpRun):  # type: ignore[misc, name-defined]  # found by this name
+        op_domain = ""
+
+        def _run(self, x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> tuple[Any]:
+            shape = [1] * x.ndim
+            if scale.size > 1:
+                shape[axis] = scale.size
+            values = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
+            return (values.astype(scale.dtype) * scale.reshape(shape),)
+
+    missing = [DequantizeLinear] if opset < DEQUANTIZED_SINCE else None
+    return onnx.reference.ReferenceEvaluator(model, new_ops=missing)
 
 
 def onnx_runtime() -> Any:

@@ -16,7 +16,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.files import allowance
 from metalforge.hybrid.model.graph import of_node
 
-from .operators import onnx_library, operations
+from .operators import onnx_library, operations, reference_evaluator
 from .reading import KINDS, RECURRENT, attributes_of, kind_name, titled
 
 LARGEST = 2**27
@@ -173,7 +173,7 @@ def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> d
     try:
         with np.errstate(all="ignore"):
             model = model_of([node], opsets, read, dict.fromkeys(outputs, 0), {})
-            found = onnx.reference.ReferenceEvaluator(model).run(outputs, dict(inputs))
+            found = reference_evaluator(model).run(outputs, dict(inputs))
     except Exception as error:  # NumPy's and its own, of every type
         came = ", ".join(f"{a.dtype} {a.shape}" for a in inputs.values())
         raise SpecError(f"cannot take its inputs ({error}). Got {came or 'none'}") from error
