@@ -124,9 +124,26 @@ def test_the_report_is_a_record_of_its_own_definition():
     assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
 
 
+@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("largest", range(1, 8))
+def test_integers_of_an_int4_grid_are_kept_whatever_the_largest_of_a_row_is(digits, largest):
+    """One scale for a whole matrix leaves rows without a 7; in float32 they are on their grid to rounding."""
+    rng = np.random.default_rng(largest)
+    integers = rng.integers(-largest, largest + 1, (20, 40))
+    integers[:, 0] = largest
+    weights = (integers * np.float32(0.0371)).astype(np.float32)
+    weights[0] = rng.normal(size=40)  # a row that is on no such grid is rounded as before
+    for clip in ("max", "mse"):
+        result = quantize_digits(weights, digits, clip=clip)
+        kept = result.values[1:].astype(np.int64) * largest // result.values[1:, :1]
+        np.testing.assert_array_equal(kept, integers[1:])
+        assert np.abs(result.error[1:]).max() <= 1e-6 * weights[1, 0]
+        assert np.abs(result.error[0]).max() > 1e-6
+
+
 def test_a_row_of_zeros_stays_zero_beside_others():
     result = quantize([[0.0, 0.0], [1.0, -2.0], [5e-324, 0.0]], 4)
-    assert result.values.tolist() == [[0, 0], [4, -7], [0, 0]]
+    assert result.values.tolist() == [[0, 0], [1, -2], [0, 0]]
     assert result.scales[0] == result.scales[2] == 1.0
     assert quantize(np.zeros((2, 2)), 4, clip="mse").report().relative_error == 0.0
 
