@@ -19,6 +19,10 @@ FOLDER = Path(__file__).parent / "npu" / "profiles"
 
 
 Number = TypeVar("Number", int, float)
+LEAST, MOST = 1e-15, 1e15
+"""Bounds of every number of a profile: sums and products of a few of them stay finite."""
+MOST_PROCESSORS = 1 << 16
+"""Processors of a mesh: 800 times those of an AKD1000. Placement lists them."""
 
 
 class ProfileFigure(msgspec.Struct, Generic[Number], frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,8 +32,8 @@ class ProfileFigure(msgspec.Struct, Generic[Number], frozen=True, kw_only=True, 
     source: str
 
     def __post_init__(self) -> None:
-        if not 0 < self.value < float("inf"):
-            raise ValueError(f"`value` must be a finite number above 0. Got {self.value}")
+        if not LEAST <= self.value <= MOST:
+            raise ValueError(f"`value` must be a number of {LEAST:g} to {MOST:g}. Got {str(self.value)[:32]}")
         if not self.source.strip():
             raise ValueError("`source` must say where the number was found. Got nothing")
 
@@ -49,9 +53,9 @@ class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def __post_init__(self) -> None:
         keys = [key for key, _ in self.rows]
         if len(self.rows) < 2 or any(a >= b for a, b in pairwise(keys)) or keys[0] < 1:
-            raise ValueError(f"`rows` must be two or more with rising whole numbers from 1 on. Got {keys}")
-        for _, seconds in self.rows:
-            Amount(value=seconds, source=self.source)
+            raise ValueError(f"`rows` must be two or more with rising whole numbers from 1 on. Got {str(keys)[:80]}")
+        for number in (*keys, *(seconds for _, seconds in self.rows), *self.network):
+            Amount(value=number, source=self.source)
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +91,12 @@ class _Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     neural_processors: Count
     sram_bytes: Count
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            count = getattr(self, field.name).value
+            if not field.name.endswith("_bytes") and count > MOST_PROCESSORS:
+                raise ValueError(f"`{field.name}` must be at most {MOST_PROCESSORS}. Got {count}")
 
 
 class ProcessorMesh(_Mesh, frozen=True, kw_only=True, tag="processors"):

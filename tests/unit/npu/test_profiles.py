@@ -19,8 +19,8 @@ FILE = Path(profiles.__file__).parent / "npu/profiles/akd1000-published.toml"
 TEXT = FILE.read_text()
 
 
-def small():
-    return Program(name="p", layers=(FullyConnected(name="l", weights=np.ones((8, 8), np.int8)),))
+def small(width=8):
+    return Program(name="p", layers=(FullyConnected(name="l", weights=np.ones((8, width), np.int8)),))
 
 
 def test_two_profiles_ship_and_published_comes_first():
@@ -101,8 +101,8 @@ def test_a_chip_of_ones_own_is_a_file(tmp_path):
         ("max_batch =", "max_bach =", r"unknown field `max_bach` - at `\$.call`"),
         ("chip =", "ship =", "unknown field `ship`"),
         ("layer_s = {", "layer_s = { unit = 's',", "unknown field `unit`"),
-        ("value = 650e-6", "value = -1", r"above 0. Got -1.0 - at `\$.call.call_s`"),
-        ("value = 650e-6", "value = nan", "above 0. Got nan"),
+        ("value = 650e-6", "value = -1", r"Got -1.0 - at `\$.call.call_s`"),
+        ("value = 650e-6", "value = nan", "Got nan"),
         ("value = 650e-6", "value = '650 us'", "Expected `float`"),
         ("value = 64,", "value = 64.5,", "Expected `int`"),
         ('source = "datasheet: whole board during inference"', 'source = " "', "`source` must say where"),
@@ -116,6 +116,12 @@ def test_a_chip_of_ones_own_is_a_file(tmp_path):
         ("value = 20,", "value = 40,", r"must be 8 .. 31. Got 40"),
         ("value = 16,", "value = 3,", "must be 1, 2, 4, 8 or 16. Got 3"),
         ("[call]", "[call", "hint: start from a copy"),
+        ("value = 18,", "value = 300_000_000,", r"`onchip_processors` must be at most .* Got 300000000 - at `\$.mesh`"),
+        ("value = 78,", "value = 65_537,", "`neural_processors` must be at most"),
+        ("value = 64,", f"value = {10**400},", r"Got 10+ - at `\$.call.max_batch`"),
+        ("value = 650e-6", "value = 1e300", r"Got 1e\+300 - at `\$.call.call_s`"),
+        ("value = 650e-6", "value = 1e-300", r"Got 1e-300 - at `\$.call.call_s`"),
+        ("[4096, 16141e-6]", f"[4096, 16141e-6], [{10**300}, 1.0]", r"Got 10+ - at `\$.widths`"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_path_and_the_key(tmp_path, old, new, message):
@@ -123,6 +129,14 @@ def test_a_wrong_file_is_refused_with_its_path_and_the_key(tmp_path, old, new, m
     with pytest.raises(SpecError, match=message) as caught:
         load_profile(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_table_that_rises_too_steeply_is_refused_where_it_would_be_continued(tmp_path):
+    steep = re.sub(r"(?s)(\[widths\].*?rows = )\[\[.*?\]\]", r"\1[[10, 1e-9], [11, 1e15]]", TEXT)
+    path = tmp_path / "steep.toml"
+    path.write_text(steep)
+    with pytest.raises(SpecError, match="`widths` rises too steeply"):
+        cost(small(1 << 14), profile=load_profile(path))
 
 
 def test_missing_files_and_unknown_names_are_told_apart(tmp_path):

@@ -176,7 +176,10 @@ def _wider(width: float, table: TimeTable) -> float:
         return 0.0
     (w0, t0), (w1, t1) = next(((a, b) for a, b in pairwise(rows) if width <= b[0]), rows[-2:])
     slope = log(t1 / t0) / log(w1 / w0)
-    return t0 * exp(slope * log(width / w0)) - rows[0][1]
+    try:
+        return t0 * exp(slope * log(width / w0)) - rows[0][1]
+    except OverflowError as error:
+        raise SpecError(f"`widths` rises too steeply to be continued to {width:g}: {t0:g} s, then {t1:g} s") from error
 
 
 @lru_cache(maxsize=256)
