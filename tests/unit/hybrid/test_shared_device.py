@@ -162,6 +162,42 @@ def test_what_shares_a_full_device_is_evicted_and_counted():
     assert device.statistics().loads > 7
 
 
+@pytest.mark.parametrize("approach", ["A", "B", "C"])
+def test_registers_and_variables_of_an_evicted_network_are_as_if_it_had_stayed(approach):
+    alone, shared = EmulatedDevice(), EmulatedDevice(n_slots=1)
+    networks = [HybridEsn.from_weights(weights(1)).with_hardware_linear(d, approach) for d in (alone, shared)]
+    for device in (alone, shared):
+        slot = device.slots()[0]
+        device.set_variable("reservoir/act_step", 2 * device.get_variable("reservoir/act_step", slot), slot)
+    stayed, evicted = networks
+    for part in np.split(U, 4):
+        linear(shared, 2)
+        assert evicted.programs.resident == ()
+        np.testing.assert_array_equal(evicted.run(part), stayed.run(part))
+
+
+def test_device_time_of_networks_on_one_device_adds_up():
+    device = EmulatedDevice()
+    shared = [linear(device, 1), native(device, 2), chunked(device, 3)]
+    run = executor(device, 4)
+    trainer = OnlineTrainer(DeviceNetwork(weights(5), device), GradientStep(rate=0.05))
+    loaded = trainer.network.spent()
+    for i, network in enumerate((*shared, run)):
+        for _ in range(i + 1):
+            network.run(U)
+    trainer.run(U, TARGETS)
+    done = [network.statistics() for network in shared]
+    busy = [one.device.value for one in done] + [run.statistics().device_busy.value]
+    energy = [one.energy.value for one in done] + [run.statistics().device_energy.value]
+    learned = trainer.statistics()
+    whole = device.statistics()
+    assert sum(busy) + loaded.busy.value + learned.device.value == pytest.approx(whole.busy.value, rel=1e-9)
+    assert sum(energy) + loaded.energy.value + learned.energy.value == pytest.approx(whole.energy.value, rel=1e-9)
+    alone = linear(EmulatedDevice(), 1)
+    alone.run(U)
+    assert done[0].device.value == pytest.approx(alone.statistics().device.value, rel=1e-9)
+
+
 def test_evictions_and_reloads_are_counted_where_they_happen():
     device = EmulatedDevice(n_slots=1)
     a, b = linear(device, 1), linear(device, 2)

@@ -7,6 +7,7 @@ from metalforge.core.errors import UnknownNameError
 from metalforge.substrates.npu.device import NpuDevice, NpuError, ResourceError, image_bytes, with_variable
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program
+from metalforge.substrates.npu.registers import threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
 X = np.ones((2, 20), np.uint8)
@@ -57,7 +58,7 @@ def test_a_device_of_one_slot_takes_turns(by_turns):
     assert programs.infer("b", X).max() == 20
     assert (programs.infer("a", X) == 40).all()
     assert (programs.loads, programs.reloads, programs.evictions) == (5, 3, 4)
-    assert programs.get_variable("b", "b/weights") is None
+    assert (programs.get_variable("b", "b/weights") == 1).all()  # as it will be written
 
 
 def test_own_programs_that_do_not_fit_side_by_side_are_refused_unless_they_take_turns():
@@ -87,6 +88,51 @@ def test_users_share_a_device_without_meeting(n_slots):
         assert (users[i].infer(slots[i], X) == 20 * i).all()
     with pytest.raises(UnknownNameError):
         users[1].infer(slots[2], X)  # another's
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_what_was_written_to_an_evicted_program_comes_back_with_it(mine):
+    """Variables that were set on the device, and a threshold register that was written behind the program."""
+    device = EmulatedDevice(n_slots=1)
+    programs = DevicePrograms(device)
+    other = programs if mine else DevicePrograms(device)
+    rectified = Program(
+        name="a",
+        layers=(FullyConnected(name="a", weights=np.ones((20, 10), np.int8), activation=Activation.BOUNDED_RELU),),
+    )
+    programs.add("a", rectified)
+    device.set_variable("a/weights", np.full((20, 10), 3, np.int8), "a")
+    (processor,) = device.placement("a").processors
+    device.bar0_write(threshold_address(processor, 4), 55)
+    stayed = programs.infer("a", X)
+    held = [device.get_variable(f"a/{what}", "a") for what in ("weights", "threshold", "act_step")]
+    other.add("b", program("b"))
+    assert device.slots() == ("b",)
+    np.testing.assert_array_equal(programs.infer("a", X), stayed)
+    for what, before in zip(("weights", "threshold", "act_step"), held, strict=True):
+        np.testing.assert_array_equal(device.get_variable(f"a/{what}", "a"), before)
+    assert stayed[0, 4] != stayed[0, 3]
+    assert programs.program("a").layers[0].threshold[4] == 55
+
+
+def test_device_time_and_energy_of_users_add_up_to_the_devices():
+    device = EmulatedDevice("akd1000-claimed", n_slots=2)
+    users = [DevicePrograms(device) for _ in range(3)]
+    slots = [user.add("m", program("m")) for user in users]
+    for calls, (user, slot) in enumerate(zip(users, slots, strict=True), start=1):
+        for _ in range(calls):
+            user.infer(slot, X)
+    users[0].update(slots[0], program("m", weight=2))
+    users[0].close()
+    again = DevicePrograms(device)
+    assert again.add("m", program("m")) == slots[0]  # the slot of the one that went
+    again.infer(slots[0], X)
+    spent = [user.spent() for user in (*users, again)]
+    whole = device.statistics()
+    assert sum(one.busy.value for one in spent) == pytest.approx(whole.busy.value, rel=1e-12)
+    assert sum(one.energy.value for one in spent) == pytest.approx(whole.energy.value, rel=1e-12)
+    assert all(one.busy.value > 0 for one in spent)
+    assert DevicePrograms(device).spent().busy.value == 0
 
 
 def test_a_reset_through_one_user_brings_everybody_back_when_called():

@@ -31,7 +31,7 @@ from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuDevice
+from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuDevice, Spent
 from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
@@ -213,6 +213,10 @@ class DeviceNetwork(Closing):
         self.restore()
         self.reconnects += 1
 
+    def spent(self) -> Spent:
+        """Return what the device is modelled to have taken for this network."""
+        return self._programs.spent()
+
     def close(self) -> None:
         """Take the programs off the device."""
         self._programs.close()
@@ -300,6 +304,11 @@ class ExecutorReadout:
         True where the node is in software.
         """
         return self._job is None or self._executor.holds(self._job)
+
+    def spent(self) -> Spent:
+        """Return what the device is modelled to have taken for the executor."""
+        done = self._executor.statistics()
+        return Spent(done.device_busy, done.device_energy)
 
     def restore(self) -> None:
         """Reset the device and put the executor's programs on it again, with the present weights."""

@@ -122,7 +122,7 @@ class OnlineTrainer:
         self._since_push = 0
         self._count: Counter[str] = Counter()
         self._total_s = self._learning_s = 0.0
-        self._before = self.network.device.statistics()
+        self._before = self.network.spent()
         self._state: Any = None
         self._watch: GuardState
         self._bench = self._benched = False
@@ -221,7 +221,7 @@ class OnlineTrainer:
 
     def statistics(self) -> TrainerStatistics:
         """Return counts, measured host time and modelled device time since the trainer was made."""
-        busy, energy = self.network.device.statistics().since(self._before)
+        busy, energy = self.network.spent().since(self._before)
         return TrainerStatistics(
             **{name: self._count[name] for name in COUNTED},
             host=Measured(value=self._total_s, unit="s", how="perf_counter around steps, emulation included"),

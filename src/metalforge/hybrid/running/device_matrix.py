@@ -125,14 +125,14 @@ class DeviceMatrix:
     def verify(self) -> bool:
         """Return whether the device holds these integers, by reading them back.
 
-        A program that waits for its turn counts as held: it is written whole when that comes.
+        A program that waits for its turn is compared as it will be written.
         """
         for slot, program in zip(self.slots, self.compiled.programs, strict=True):
             try:
                 held = self.programs.get_variable(slot, f"{program.layers[0].name}/weights")
             except NpuError:  # no program there: a reset took it, or the device is gone
                 return False
-            if held is not None and not np.array_equal(held, program.layers[0].weights):
+            if not np.array_equal(held, program.layers[0].weights):
                 return False
         return True
 

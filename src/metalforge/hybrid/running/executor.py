@@ -41,7 +41,7 @@ class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     device_calls: Measured
     """Wall time inside the device's methods; of an emulator, the time of emulating."""
     device_busy: Modelled | None
-    """What the device's profile says its work took: since this executor was made, whoever gave it."""
+    """What the device's profile says its work for this executor took."""
     device_energy: Modelled | None
     bytes_to_device: int
     bytes_to_host: int

@@ -32,6 +32,7 @@ from .device import (
     Outputs,
     PowerMode,
     ResourceError,
+    Spent,
     Statistics,
     as_rows,
     check_linear,
@@ -197,6 +198,10 @@ class AkidaDevice(Closing):
         """Return counts; the package's times and energies are its user's to ask for."""
         with self._lock:
             return Statistics(**self._counts, busy=None, energy=None)
+
+    def spent(self, slot: str) -> Spent:
+        """Return nothing: there is no model of what a board's work takes."""
+        return Spent(None, None)
 
     @property
     def power_mode(self) -> PowerMode:

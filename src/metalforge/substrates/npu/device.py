@@ -84,16 +84,20 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     busy: Modelled | None = None
     energy: Modelled | None = None
 
-    def since(self, before: "Statistics") -> "Spent":
-        """Return the modelled seconds and joules since an earlier look."""
-        return Spent(_less(self.busy, before.busy), _less(self.energy, before.energy))
-
 
 class Spent(NamedTuple):
     """Modelled seconds and joules of a device; None where there is no model."""
 
     busy: Modelled | None
     energy: Modelled | None
+
+    def since(self, before: "Spent") -> "Spent":
+        """Return what was spent after `before`."""
+        return Spent(*(None if a is None or b is None else a - b for a, b in zip(self, before, strict=True)))
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Return the sum of both."""
+        return Spent(*(None if a is None or b is None else a + b for a, b in zip(self, other, strict=True)))
 
 
 @runtime_checkable
@@ -143,6 +147,10 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
 
     def statistics(self) -> Statistics:
         """Return counts since the device was opened."""
+        ...
+
+    def spent(self, slot: str) -> Spent:
+        """Return what calls, updates and loads of one slot took since the device was opened; slots add up to all."""
         ...
 
     @property
@@ -200,10 +208,6 @@ def with_variable(program: Program, name: str, values: Array) -> Program:
 def image_bytes(program: Program) -> int:
     """Return the bytes that a program sends to the device: packed weights, threshold and step of 4 bytes per unit."""
     return sum((w.inputs * w.units * w.weight_bits + 7) // 8 + 8 * w.units for w in program.layers)
-
-
-def _less(now: Modelled | None, before: Modelled | None) -> Modelled | None:
-    return None if now is None else now if before is None else now - before
 
 
 def _split(program: Program, name: str) -> tuple[int, str]:

@@ -28,6 +28,7 @@ from .device import (
     NpuError,
     Outputs,
     PowerMode,
+    Spent,
     Statistics,
     as_rows,
     check_linear,
@@ -70,7 +71,9 @@ class _Spared(NamedTuple):
 
     residents: tuple[_Resident, ...]
     programs: tuple[Program, ...]
-    prices: dict[tuple[tuple[int, ...], tuple[str, ...]], tuple[list[float], list[float], int]]
+    prices: dict[
+        tuple[tuple[int, ...], tuple[str, ...]], tuple[list[float], list[float], int, list[tuple[str, float, float]]]
+    ]
 
 
 class EmulatedDevice(Closing):
@@ -118,7 +121,7 @@ class EmulatedDevice(Closing):
             self._changed()
             price = costs.load_cost(image, self.profile, self._mode)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
-            self.ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
+            self.ledger.enter(seconds, joules, slot, loads=1, bytes_pushed=image_bytes(image))
             return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
 
     def program_external(self, data: bytes, address: int = 0) -> Handle:
@@ -190,7 +193,7 @@ class EmulatedDevice(Closing):
                     steps_per_unit=chip.steps_per_unit.value,
                 ).run
             values = resident.run(rows)
-            self.ledger.enter(*self._price(resident, len(rows)), calls=1, inferences=len(rows))
+            self.ledger.enter(*self._price(resident, len(rows)), slot, calls=1, inferences=len(rows))
         return values[0] if single else values
 
     def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
@@ -229,9 +232,10 @@ class EmulatedDevice(Closing):
                     by_slot = {slot: self._price(resident, n) for slot, resident, n in asked}
                     by_turns = [by_slot[slot] for slot in turns or slots]
                     seconds, joules = [price[0] for price in by_turns], [price[1] for price in by_turns]
-                    prices = spared.prices[rows, turns] = seconds, joules, sum(rows)
-                seconds, joules, inferences = prices
-                self.ledger.enter_calls(seconds, joules, rounds * len(slots), rounds * inferences)
+                    charged = [(slot, *price) for slot, price in by_slot.items()]
+                    prices = spared.prices[rows, turns] = seconds, joules, sum(rows), charged
+                seconds, joules, inferences, charged = prices
+                self.ledger.enter_calls(seconds, joules, rounds * len(slots), rounds * inferences, charged, rounds)
             return found
 
     # Variables and registers.
@@ -258,7 +262,7 @@ class EmulatedDevice(Closing):
             price = costs.update_cost(values.nbytes, self.profile, self._mode)
             if price.latency and price.energy:
                 spent = price.latency.value, price.energy.value
-                self.ledger.enter(*spent, weight_updates=1, bytes_pushed=values.nbytes)
+                self.ledger.enter(*spent, slot, weight_updates=1, bytes_pushed=values.nbytes)
 
     def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> Array:
         """Return a copy of a variable as the chip holds it."""
@@ -285,6 +289,10 @@ class EmulatedDevice(Closing):
     def statistics(self) -> Statistics:
         """Return counts with modelled seconds and joules."""
         return self.ledger.statistics()
+
+    def spent(self, slot: str) -> Spent:
+        """Return the modelled seconds and joules of one slot, whatever programs were in it."""
+        return self.ledger.spent_by(slot)
 
     @property
     def power_mode(self) -> PowerMode:

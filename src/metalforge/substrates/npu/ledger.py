@@ -11,7 +11,7 @@ import numpy as np
 
 from metalforge.core.quantities import Modelled
 
-from .device import Statistics
+from .device import Spent, Statistics
 
 
 class VirtualClock:
@@ -49,24 +49,43 @@ class Ledger:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._seconds = self._joules = 0.0
+        self._by_slot: dict[str, tuple[float, float]] = {}
 
-    def enter(self, seconds: float = 0.0, joules: float = 0.0, **counts: int) -> None:
+    def enter(self, seconds: float = 0.0, joules: float = 0.0, slot: str = "", **counts: int) -> None:
         """Enter what happened, by the names of `Statistics`. A failure costs nothing: no profile says what it would."""
         with self._lock:
             for name, count in counts.items():  # every call comes by here: `Counter.update` is five times slower
                 self._counts[name] += count
             self._seconds += seconds
             self._joules += joules
+            self._charge(slot, seconds, joules)
             self._clock.advance(seconds)
 
-    def enter_calls(self, seconds: list[float], joules: list[float], calls: int, inferences: int) -> None:
-        """Enter calls at these seconds and joules by turns, so many inputs in all: the sums of `enter`, one by one."""
+    def enter_calls(
+        self,
+        seconds: list[float],
+        joules: list[float],
+        calls: int,
+        inferences: int,
+        charged: "list[tuple[str, float, float]]",
+        rounds: int,
+    ) -> None:
+        """Enter calls at these seconds and joules by turns, so many inputs in all: the sums of `enter`, one by one.
+
+        `charged` are the slots with what a round costs each of them.
+        """
         with self._lock:
             counts = self._counts
             counts["calls"] += calls
             counts["inferences"] += inferences
             self._clock.advance_by_turns(seconds, calls)
             self._seconds, self._joules = _added(self._seconds, seconds, calls), _added(self._joules, joules, calls)
+            for slot, one_s, one_j in charged:
+                self._charge(slot, rounds * one_s, rounds * one_j)
+
+    def _charge(self, slot: str, seconds: float, joules: float) -> None:
+        before_s, before_j = self._by_slot.get(slot, (0.0, 0.0))
+        self._by_slot[slot] = before_s + seconds, before_j + joules
 
     def statistics(self) -> Statistics:
         """Return all counts with modelled seconds and joules."""
@@ -81,6 +100,15 @@ class Ledger:
         """Return seconds and joules since the device was opened, as plain numbers."""
         with self._lock:
             return self._seconds, self._joules
+
+    def spent_by(self, slot: str) -> Spent:
+        """Return the seconds and joules of one slot since the device was opened."""
+        with self._lock:
+            seconds, joules = self._by_slot.get(slot, (0.0, 0.0))
+        return Spent(
+            Modelled(value=seconds, unit="s", profile=self._profile),
+            Modelled(value=joules, unit="J", profile=self._profile),
+        )
 
     def unavailable(self) -> None:
         """A model can always be read."""

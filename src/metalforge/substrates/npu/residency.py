@@ -8,15 +8,15 @@ Within a step a caller goes through his programs forwards and backwards by turns
 equal programs of which c fit, each step then finds the last c of the step before still there and loads n - c: no order
 can do with less. (Always forwards, the same rule would evict what is wanted next and load all n.)
 
-The host keeps each program as it was written last, so an evicted one comes back with the variables that were set.
-Programs that were loaded without going through here are left alone.
+A program that has to go is read back first, so that it returns with whatever was written to it on the device: variables
+by `set_variable`, thresholds by registers. Programs that were loaded without going through here are left alone.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from metalforge.core.arrays import Array
 from metalforge.core.errors import find
 
-from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes
+from .device import VARIABLES, NpuDevice, Outputs, ResourceError, Spent, image_bytes, variable, with_variable
 from .program import Program
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class _Residents:
         self.lock = threading.RLock()
         self.names: set[str] = set()
         """Slots that are taken, on the chip or waiting for their turn."""
+        self.owners: WeakValueDictionary[str, DevicePrograms] = WeakValueDictionary()
         self.on_chip: dict[str, None] = {}
         """Slots on the chip, the one used longest ago first."""
         self.tail: tuple[str, ...] = ()
@@ -79,7 +80,11 @@ class DevicePrograms:
         """Wall time inside the device's methods. For an emulator that is the time of emulating, and no more."""
         self.bytes_in = self.bytes_out = 0
         """What calls carried."""
-        self._before = device.statistics()
+        now = device.spent("")
+        self._spent = now.since(now)
+        """What slots that were given back had taken."""
+        self._since: dict[str, Spent] = {}
+        """What each slot had taken before it was given to a program here."""
         self._programs: dict[str, Program] = {}
         self._seen: set[str] = set()
         self._traffic: dict[tuple[tuple[str, ...], tuple[int, ...]], list[tuple[DevicePrograms, int, int]]] = {}
@@ -96,6 +101,8 @@ class DevicePrograms:
                 count += 1
                 slot = f"{name}#{count}"
             self._shared.names.add(slot)
+            self._shared.owners[slot] = self
+            self._since[slot] = self.device.spent(slot)
             self._programs[slot] = program
             try:
                 if not self.by_turns:
@@ -115,11 +122,11 @@ class DevicePrograms:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """These programs as the host wrote them last, in the order in which they were added."""
+        """These programs as the host knows them, in the order in which they were added."""
         return tuple(self._programs.values())
 
     def program(self, slot: str) -> Program:
-        """Return a program as the host wrote it last."""
+        """Return a program as the host knows it: as it was written last, or read back when it had to go."""
         return find("program of this user on the device", slot, self._programs)
 
     def infer(self, slot: str, rows: NDArray[np.uint8]) -> Outputs:
@@ -212,14 +219,21 @@ class DevicePrograms:
             self._programs[slot] = program
         return layer.weights.nbytes
 
-    def get_variable(self, slot: str, name: str) -> Array | None:
-        """Return a variable as the device holds it; None while the program waits for its turn."""
+    def get_variable(self, slot: str, name: str) -> Array:
+        """Return a variable as the device holds it, or will hold it while the program waits for its turn."""
         with self._shared.lock:
-            return self.device.get_variable(name, slot) if slot in self._shared.on_chip else None
+            on_chip = slot in self._shared.on_chip
+            return self.device.get_variable(name, slot) if on_chip else variable(self.program(slot), name)
 
     def spent(self) -> Spent:
-        """Return what the device is modelled to have taken since these programs came, whoever it worked for."""
-        return self.device.statistics().since(self._before)
+        """Return what the device is modelled to have taken for these programs: calls, updates and loads."""
+        total = self._spent
+        for slot in self._since:
+            total = total.plus(self._spent_by(slot))
+        return total
+
+    def _spent_by(self, slot: str) -> Spent:
+        return self.device.spent(slot).since(self._since[slot])
 
     def reload(self) -> None:
         """Put every program on the device again."""
@@ -246,10 +260,21 @@ class DevicePrograms:
             others = [name for name in self._shared.on_chip if name != slot and name not in spare]
             if not others:
                 self.device.load(self._programs[slot], slot)  # still too large: its own error says by how much
+            if (owner := self._shared.owners.get(others[0])) is not None:
+                owner._read_back(others[0])
             self.device.unload(others[0])
             self._shared.gone(others[0])
             self.evictions += 1
         self._entered(slot)
+
+    def _read_back(self, slot: str) -> None:
+        """Take up what the device holds in a slot, where that is not what the host wrote."""
+        program = self._programs[slot]
+        for name in [f"{layer.name}/{what}" for layer in program.layers for what in VARIABLES]:
+            held = self._ask(self.device.get_variable, name, slot)
+            if not np.array_equal(held, variable(program, name)):
+                program = with_variable(program, name, held)
+        self._programs[slot] = program
 
     def _fits(self, slot: str) -> bool:
         """Load a program where there is room for it."""
@@ -276,6 +301,9 @@ class DevicePrograms:
         self._seen.add(slot)
 
     def _forget(self, slot: str) -> None:
+        if slot in self._since:
+            self._spent = self._spent.plus(self._spent_by(slot))
+            del self._since[slot]
         self._programs.pop(slot, None)
         self._shared.names.discard(slot)
         self._shared.gone(slot)
