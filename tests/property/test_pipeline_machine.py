@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from metalforge.pipeline.builder import Edits, PipelineBuilder
 from metalforge.pipeline.errors import GraphError
+from metalforge.pipeline.graph import Edge, Graph
 from metalforge.pipeline.hosts import LocalHost
 from metalforge.pipeline.kinds import Bounded, Broadcast, Latest, Unbounded
 from metalforge.pipeline.processes import ProcessHost
@@ -27,6 +28,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.crashes = 0
         self.serial = 0
         self.paused = False
+        self.detached = []
         self.sink = Pass()
         self.sources = {f"source{i}": Fountain(f"source{i}", ITEMS) for i in range(n_sources)}
         self.passed = {"sink": self.sink, **self.sources}
@@ -72,6 +74,8 @@ class PipelineMachine(RuleBasedStateMachine):
             receipt = self.run.reconfigure(edits, queued=queued)
         except GraphError as error:
             refused = str(error)
+        except TimeoutError:  # a stage to be attached again cannot process what was queued for it
+            refused = "too late" if self.paused else "in time"
         else:
             refused = ""
         if refused:
@@ -132,6 +136,35 @@ class PipelineMachine(RuleBasedStateMachine):
             del self.next[name]
             for n in above:
                 self.next[n] = below
+
+    @alive
+    @rule(kind=KINDS, queued=st.sampled_from(["carry", "drain", "leave"]), data=st.data())
+    def detach_stage(self, kind, queued, data):
+        if not self.middle():
+            return
+        name = data.draw(st.sampled_from(self.middle()))
+        above, below = [n for n, t in self.next.items() if t == name], self.next[name]
+        edges = [e for e in self.run.graph.edges if name not in e.ends]
+        if self.rewire(Graph(*edges, *(Edge(n, below, kind) for n in above)), queued):
+            self.detached.append(name)
+            del self.next[name]
+            for n in above:
+                self.next[n] = below
+
+    @alive
+    @rule(kind=KINDS, queued=st.sampled_from(["carry", "drain", "leave"]), data=st.data())
+    def attach_stage(self, kind, queued, data):
+        above = data.draw(st.sampled_from(sorted(self.next)))
+        name, below = self.detached.pop() if self.detached else None, self.next[above]
+        if name is None or name not in self.run.detached:  # or it was ending when it was left out
+            return
+        before = self.run.metrics(name).items_processed
+        edges = [e for e in self.run.graph.edges if e.ends != (above, below)]
+        if self.rewire(Graph(*edges, Edge(above, name, kind), Edge(name, below, kind)), queued):
+            self.next[above], self.next[name] = name, below
+            assert self.run.metrics(name).items_processed >= before
+        else:
+            self.detached.append(name)
 
     @alive
     @rule(data=st.data())

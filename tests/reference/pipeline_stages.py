@@ -76,6 +76,14 @@ class RunningSum(Stage[int, int]):
 
 
 @dataclass
+class NeverReturns(Stage[int, int]):
+    """Waits for ever on the first item."""
+
+    def step(self, state, item):
+        threading.Event().wait()
+
+
+@dataclass
 class AlwaysDies(Stage[int, int]):
     """Kills its process on odd numbers, every time."""
 

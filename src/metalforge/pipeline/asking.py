@@ -16,7 +16,7 @@ class Answer:
     """A request in the inbox of the stage that was asked, and what will come back: `get` it once it is needed."""
 
     def __init__(self, run: "Run", asker: str, stage: str, request: Any) -> None:
-        self.stage, self._run, self._asker, self._request = stage, run, run.workers[asker], request
+        self.stage, self._run, self._asker, self._request = stage, run, run.find(asker), request
         self.queue: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
         self._got: tuple[Any, Exception | None] | None = None
 

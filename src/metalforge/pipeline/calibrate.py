@@ -128,8 +128,7 @@ def _block(
 
 def _in_flight(run: "Run") -> int:
     """Return how many items are queued or in hand: made by the old ordering, they would flatter the new one."""
-    workers = [*run.workers.values(), *run.retired]
-    return sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in workers)
+    return sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in run.all_workers())
 
 
 def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> float:

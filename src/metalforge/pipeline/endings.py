@@ -2,14 +2,15 @@
 
 The stages of a strongly connected part end together: when every edge into it has ended, its sources are exhausted, and
 nothing is in flight inside (see the counters of `lanes`), its stages are asked to finish one after the other, what they
-send then being processed too; at last all close, and END goes on to what follows.
+send then being processed too; at last all close, and END goes on to what follows. Stages that are detached do not
+finish: they close their edges and wait.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .graph import components
-from .worker import CLOSE, FINISH, StageWorker
+from .worker import CLOSE, DETACH, FINISH, StageWorker
 
 if TYPE_CHECKING:
     from .supervisor import Run
@@ -34,7 +35,7 @@ class Endings:
     def regroup(self) -> None:
         """Find again which stages end together, and in which order; call after any change of edges."""
         run = self._run
-        alive = {w.name: w for w in [*run.retired, *run.workers.values()] if not w.ended}
+        alive = {w.name: w for w in run.all_workers() if not w.ended and w.bond in ("attached", "leaving")}
         edges = [(lane.source, name) for name, w in alive.items() for lane in w.in_lanes]
         ahead = [e.ends for e in run.graph.edges if not e.feedback and e.channel is not None and e.channel.blocks]
         order = {n: i for i, group in enumerate(components(alive, ahead)) for n in group}
@@ -67,7 +68,7 @@ class Endings:
         members = [self._run.find(n) for n in group.members]
         inside = []
         for worker in members:
-            if not worker.exhausted:
+            if not worker.exhausted and worker.bond == "attached":
                 return
             for lane in worker.in_lanes:
                 if lane.source not in group.members:
@@ -81,12 +82,17 @@ class Endings:
         group.finisher = max(group.finisher, 0)
         while group.finisher < len(members):
             member = members[group.finisher]
-            if not member.finish_asked:
-                member.finish_asked = True
-                member.inbox.put((None, FINISH))
-            if not member.finished:
-                return
+            if member.bond == "attached":
+                if not member.finish_asked:
+                    member.finish_asked = True
+                    member.inbox.put((None, FINISH))
+                if not member.finished:
+                    return
             group.finisher += 1
         for worker in members:
             del self.part_of[worker.name]
-            worker.inbox.put((None, CLOSE))
+            if worker.bond == "attached":
+                worker.inbox.put((None, CLOSE))
+            else:
+                worker.bond = "told"
+                worker.inbox.put((None, DETACH))

@@ -40,6 +40,8 @@ class InlineRun(Run):
     """A run on the caller's thread: nothing happens except inside `wait`, `pump` and the other verbs that wait."""
 
     explore = True
+    hang_s = None
+    """A step that does not return holds the caller's thread itself; nothing else can wait for it."""
 
     def __init__(self, graph: PipelineGraph, *, seed: int = 0, **options: Any) -> None:
         self._random = random.Random(seed)

@@ -102,7 +102,7 @@ class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     stage: str
     substrate: str | None
-    status: Literal["starting", "running", "paused", "ended", "failed"]
+    status: Literal["starting", "running", "paused", "detached", "ended", "failed"]
     window_s: float
     items_processed: int
     outputs: int
@@ -288,4 +288,6 @@ def _status(worker: "StageWorker", run_status: str) -> Any:
         return "failed" if run_status == "failed" and not worker.finished else "ended"
     if worker.parked:
         return "paused"
+    if worker.bond != "attached":
+        return "detached"
     return "running" if worker.opened else "starting"

@@ -4,16 +4,21 @@ An edge is taken away by sending END on it, as if its producer had ended it: wha
 inbox, in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken
 away by ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or
 (`carry`), where its producers got new edges in its place, what is queued before it moves to those; `leave` is for a
-stage beside a path, whose producers' new edges carry other copies. The state of a stage
+stage beside a path, whose producers' new edges carry other copies. A stage that a topology leaves out is detached in
+the same way, but does not finish: it waits with its state and counters until it is attached again. The state of a stage
 moves from one substrate to another at an item border, too, while the rest of the graph runs.
 """
 
 import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.errors import require_one_of
+from metalforge.core.discovery import discover
+from metalforge.core.errors import find, require_one_of
+from metalforge.core.substrate import spelled
 
 from .checks import check
 from .errors import GraphError, PipelineError, failure_of
@@ -23,6 +28,7 @@ from .lanes import END, NUDGE, Lane
 
 if TYPE_CHECKING:
     from .hosts import Host
+    from .stages import OnSubstrate
     from .supervisor import Run
     from .worker import StageWorker
 
@@ -41,6 +47,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     pause_ms: float
     added_stages: tuple[str, ...] = ()
     removed_stages: tuple[str, ...] = ()
+    """Stages that left the graph, detached or for good."""
     changed_stages: tuple[str, ...] = ()
     added_edges: tuple[str, ...] = ()
     removed_edges: tuple[str, ...] = ()
@@ -60,36 +67,63 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class _Plan:
     """What differs between the graph that runs and the one that is wanted."""
 
-    def __init__(self, old: PipelineGraph, new: PipelineGraph) -> None:
+    def __init__(self, old: PipelineGraph, new: PipelineGraph, detached: dict[str, StageSpec]) -> None:
         self.old, self.new = old, new
+        known = {**detached, **old.stages}
         self.added_stages = [n for n in new.stages if n not in old.stages]
         self.removed_stages = [n for n in old.stages if n not in new.stages]
-        self.changed_stages = [n for n, s in new.stages.items() if n in old.stages and old.stages[n] != s]
+        self.returning = [n for n in self.added_stages if n in detached]
+        self.changed = {n: (known[n], s) for n, s in new.stages.items() if n in known and known[n] != s}
+        """Stages with other settings, another place or another implementation: what they were and what they will be."""
         before, after = ({e.ends: e for e in graph.edges} for graph in (old, new))
         # Whether the edges of a droppable stage block is decided when they are opened.
-        rewired = {n for n in self.changed_stages if old.stages[n].config.droppable != new.stages[n].config.droppable}
+        rewired = {n for n, (was, will) in self.changed.items() if was.config.droppable != will.config.droppable}
         changed = {ends for ends, e in after.items() if before.get(ends) != e or e.target in rewired}
         self.added = [e for ends, e in after.items() if ends in changed]
         self.removed = [e for ends, e in before.items() if ends in changed or ends not in after]
 
 
-def reconfigure(run: "Run", new: PipelineGraph, queued: str, timeout: float | None, drain_s: float) -> Receipt:
-    """Change a running graph into `new`; on any error the old one runs on as it was."""
+def reconfigure(
+    run: "Run", new: PipelineGraph, queued: str, timeout: float | None, drain_s: float, *, detaches: bool
+) -> Receipt:
+    """Change a running graph into `new`; on any error the old one runs on as it was.
+
+    Stages that `new` does not have are detached, or ended.
+    """
     if run.status not in ("running", "paused"):
         raise PipelineError(f"a run that is {run.status} cannot be rewired")
     require_one_of("carry", "drain", "leave", queued=queued)
+    detached = {name: worker.spec for name, worker in run.detached.items()}
+    new = _placed(new, {**detached, **run.graph.stages})
     check(new)
-    plan = _Plan(run.graph, new.resolved())
+    plan = _Plan(run.graph, new.resolved(), detached)
     _refuse(run, plan)
-    return _Change(run, plan).make(queued, timeout, drain_s)
+    return _Change(run, plan, detaches=detaches).make(queued, timeout, drain_s)
+
+
+def _placed(new: PipelineGraph, known: dict[str, StageSpec]) -> PipelineGraph:
+    """Return a graph in which stages that move to a substrate by its name have the substrate itself."""
+    moved = {n: s for n, s in new.stages.items() if n in known and s.substrate != known[n].substrate}
+    there = {n: replace(s, substrate=find_substrate(s.substrate, known.values())) for n, s in moved.items()}
+    return replace(new, stages={**new.stages, **there})
+
+
+def find_substrate(to: "OnSubstrate | str | None", stages: Iterable[StageSpec]) -> "OnSubstrate | str | None":
+    """Return the substrate with a name: of one of the stages, or of this machine; raises with the names there are."""
+    if not isinstance(to, str):
+        return to
+    name = spelled(to)
+    known = {spec.substrate_name: spec.substrate for spec in stages}
+    if name not in known:
+        known |= {one.info.name: one for one in discover().substrates}
+    return find("substrate", name, {n: substrate for n, substrate in known.items() if n is not None})
 
 
 def _refuse(run: "Run", plan: _Plan) -> None:
     ends = {n for e in (*plan.added, *plan.removed) for n in e.ends}
-    touched = ends | {*plan.added_stages, *plan.removed_stages, *plan.changed_stages}
+    touched = ends | {*plan.added_stages, *plan.removed_stages, *plan.changed}
     leaving = {w.name for w in run.retired}
-    for name in plan.changed_stages:
-        before, after = plan.old.stages[name], plan.new.stages[name]
+    for name, (before, after) in plan.changed.items():
         if before.stage is not after.stage:
             raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
         if before.config.concurrency != after.config.concurrency:
@@ -107,7 +141,11 @@ def _refuse(run: "Run", plan: _Plan) -> None:
 
 def _over(run: "Run", plan: _Plan) -> list[str]:
     """Return why some edits come too late: their stages have ended or are ending."""
-    late = []
+    late = [
+        f"stage `{name}` cannot be attached again: the run is ending"
+        for name in plan.returning
+        if run.detached[name].ended or run.detached[name].bond == "attached"
+    ]
     for edge in plan.added:
         target = run.workers.get(edge.target)
         if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
@@ -123,8 +161,8 @@ def _over(run: "Run", plan: _Plan) -> list[str]:
 class _Change:
     """One reconfiguration under way."""
 
-    def __init__(self, run: "Run", plan: _Plan) -> None:
-        self.run, self.plan = run, plan
+    def __init__(self, run: "Run", plan: _Plan, *, detaches: bool) -> None:
+        self.run, self.plan, self.detaches = run, plan, detaches
         self.kept = self.moved = self.drained = 0
         self.carries = True
 
@@ -137,15 +175,24 @@ class _Change:
         run, plan = self.run, self.plan
         self.carries = queued != "leave"
         was_paused = run.status == "paused"
-        touched = {e.source for e in (*plan.added, *plan.removed)} | {*plan.changed_stages, *plan.removed_stages}
+        touched = {e.source for e in (*plan.added, *plan.removed)} | {*plan.changed, *plan.removed_stages}
         order = [run.workers[n] for group in plan.old.components() for n in group if n in touched]
+        back = [run.detached[name] for name in plan.returning]
+        if not was_paused:  # what was queued for them is processed first
+            run.wait_until(
+                lambda: run.aborting or all(w.bond == "detached" for w in back),
+                run.hang_s if timeout is None else timeout,
+            )
+        if leaving := [w.name for w in back if w.bond != "detached"]:
+            raise TimeoutError(f"still processing what was queued before it was detached: {', '.join(leaving)}")
+        order += back
         drains = queued == "drain" and not was_paused
         began = run.clock_ns()
         held: list[StageWorker] = []
         try:
             for group in [[worker] for worker in order] if drains else [order]:
-                if not run.hold(group, timeout):
-                    raise TimeoutError("the stages to be rewired did not all reach a border; the old graph runs on")
+                if reason := run.hold(group, timeout):
+                    raise TimeoutError(f"nothing was rewired, the old graph runs on: {reason}")
                 held += group
                 if drains:
                     self._drain(group[0], held, drain_s - (run.clock_ns() - began) * 1e-9)
@@ -182,9 +229,11 @@ class _Change:
         """Change workers and lanes; every worker concerned stands still."""
         run, plan = self.run, self.plan
         # What can fail comes first, and is undone when it does: the old graph then runs on.
-        started = [run.make_worker(plan.new.stages[name]) for name in plan.added_stages]
+        started = [run.make_worker(plan.new.stages[name]) for name in plan.added_stages if name not in plan.returning]
         self._move_stages()
-        run.workers.update({worker.name: worker for worker in started})
+        for worker in (back := [run.detached.pop(name) for name in plan.returning]):
+            worker.bond = "attached"
+        run.workers.update({worker.name: worker for worker in (*started, *back)})
         old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
         fresh: dict[tuple[str, str], Lane] = {}
         for edge in plan.added:
@@ -198,10 +247,14 @@ class _Change:
             if run.workers[lane.source].ended:
                 lane.close()
         for name in plan.removed_stages:
-            worker = run.workers.pop(name)
-            worker.draining = True
-            if not worker.ended:
-                run.retired.append(worker)
+            worker = run.workers[name]
+            if self.detaches and (worker.ended or not worker.finish_asked):
+                worker.bond = "leaving"
+                run.detached[name] = worker
+            else:
+                worker.draining = True
+                run.retired += [] if worker.ended else [worker]
+            del run.workers[name]
         run.graph = plan.new
         run.endings.regroup()
         run.note("run.reconfigured", run.graph.name)
@@ -211,12 +264,12 @@ class _Change:
         """Give changed stages their new substrates and settings; when one cannot move, those before it move back."""
         run, moved = self.run, []
         try:
-            for name in self.plan.changed_stages:
-                swap_host(run, run.workers[name], self.plan.new.stages[name])
-                moved.append(name)
+            for name, (before, after) in self.plan.changed.items():
+                swap_host(run, run.find(name), after)
+                moved.append((name, before))
         except Exception:
-            for name in reversed(moved):
-                swap_host(run, run.workers[name], self.plan.old.stages[name])
+            for name, before in reversed(moved):
+                swap_host(run, run.find(name), before)
             raise
 
     def _take_away(
@@ -293,7 +346,7 @@ class _Change:
             pause_ms=pause_ms,
             added_stages=tuple(plan.added_stages),
             removed_stages=tuple(plan.removed_stages),
-            changed_stages=tuple(plan.changed_stages),
+            changed_stages=tuple(plan.changed),
             added_edges=tuple(map(str, plan.added)),
             removed_edges=tuple(map(str, plan.removed)),
         )

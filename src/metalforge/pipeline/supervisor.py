@@ -10,6 +10,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -24,9 +25,9 @@ from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics, Ring
 from .metrics import Readings, StageMeter, StageMetrics, StageTotals, totals_of
-from .reconfigure import Migration, Receipt, reconfigure, swap_host
+from .reconfigure import Migration, Receipt, find_substrate, reconfigure, swap_host
 from .stages import Context, OnSubstrate, StageConfig
-from .worker import StageWorker, Stopped
+from .worker import StageWorker, Stopped, Timer
 
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline
@@ -46,6 +47,8 @@ class Run(ABC):
     """How long a failed run waits for steps that are under way, and an interrupted one drains while something moves."""
     patience_s = 1.0
     """How long an interrupted run waits for anything to move, and a step in a thread may be past its timeout."""
+    hang_s: float | None = 60.0
+    """How long verbs without a timeout wait for a step that does not return; leaving `with`: while nothing moves."""
     explore = False
     """Whether workers stop at every place where another could go first."""
 
@@ -64,6 +67,8 @@ class Run(ABC):
         self.workers: dict[str, StageWorker] = {}
         self.retired: list[StageWorker] = []
         """Workers of stages that were removed, until they have ended."""
+        self.detached: dict[str, StageWorker] = {}
+        """Workers of stages that a topology left out: they keep state and counters, and can come back."""
         self.endings = Endings(self)
         self.ring_of: dict[str, Ring] = {}
         """The tokens of the cycle that a stage is part of; such a cycle does not change while the run lasts."""
@@ -71,6 +76,8 @@ class Run(ABC):
         self.failures: list[Failure] = []
         self.error: BaseException | None = None
         """What the run failed of."""
+        self.given_up: tuple[str, ...] = ()
+        """Stages that did not return from a step when the run stopped: threads abandoned, processes killed."""
         self.status: RunStatus = "new"
         self._host_factory = host_factory
         self.answers: weakref.WeakSet[Answer] = weakref.WeakSet()
@@ -117,10 +124,9 @@ class Run(ABC):
         return lane
 
     def find(self, name: str) -> StageWorker:
-        """Return a worker, also one that was removed and is ending."""
-        if name in self.workers:
-            return self.workers[name]
-        return next(w for w in self.retired if w.name == name)
+        """Return a worker, also one that is detached, or was removed and is ending."""
+        known = self.workers.get(name) or self.detached.get(name)
+        return known or next(w for w in self.retired if w.name == name)
 
     def _make_rings(self) -> None:
         self.endings.regroup()
@@ -165,8 +171,10 @@ class Run(ABC):
             if lane in worker.in_lanes:
                 worker.in_lanes.remove(lane)
                 worker.past.update(dropped=lane.dropped, overwritten=lane.overwritten, filtered=lane.filtered)
-                if worker in self.retired:
-                    self.endings.regroup()  # one that was taken out of a cycle does not wait for the end of that
+                if worker in self.retired or worker.bond != "attached":
+                    # One that was taken out of a cycle does not wait for its end; other parts may be ready, too.
+                    self.endings.regroup()
+                    self.endings.check_all()
             self.endings.check(worker.name)
 
     def settle(self, worker: StageWorker) -> None:
@@ -211,7 +219,7 @@ class Run(ABC):
 
     def _abort(self) -> None:
         self.aborting = True
-        for worker in self._all():
+        for worker in self.all_workers():
             self.nudge(worker)
         for answer in list(self.answers):
             answer.refuse("the run is stopping", self.error)
@@ -247,10 +255,22 @@ class Run(ABC):
                     message[1].refuse(f"stage `{worker.name}` ended before it answered")
             if worker in self.retired:
                 self.retired.remove(worker)
+            if self.detached and all(w.ended for w in (*self.workers.values(), *self.retired)):
+                self._end_detached()
             self.note("stage.ended", worker.name)
             if self._all_ended() and self.status in ("running", "paused"):
                 self.status = "ended"
         self.notify()
+
+    def _end_detached(self) -> None:
+        """Let detached stages finish when all others have ended; their last outputs are counted as discarded."""
+        waiting = [w for w in self.detached.values() if w.bond != "attached"]
+        for worker in waiting:
+            worker.bond, worker.draining = "attached", True
+            self.nudge(worker)
+        if waiting:
+            self.endings.regroup()
+            self.endings.check_all()
 
     # -- verbs ----------------------------------------------------------------------------------------------------
 
@@ -269,15 +289,16 @@ class Run(ABC):
         worker.meter.started_ns = self.clock_ns()
         worker.throttle = self.readings.throttle_of(worker)
 
-    def _all(self) -> list[StageWorker]:
-        return [*self.workers.values(), *self.retired]
+    def all_workers(self) -> list[StageWorker]:
+        """Return every worker: of the graph, detached, and removed ones that are ending."""
+        return [*self.workers.values(), *self.detached.values(), *self.retired]
 
     def _all_ended(self) -> bool:
-        return all(w.ended for w in self._all())
+        return all(w.ended for w in self.all_workers())
 
     def _is_done(self) -> bool:
         """Whether every stage has ended or was abandoned."""
-        return all(w.ended or w.abandoned for w in self._all())
+        return all(w.ended or w.abandoned for w in self.all_workers())
 
     def is_over(self) -> bool:
         """Whether the run has ended, failed or is stopping."""
@@ -288,21 +309,13 @@ class Run(ABC):
         ended = self.wait_until(lambda: self.error is not None or self._is_done(), timeout)
         if self.error is not None:
             # A thread cannot be killed: a step that does not look at ctx.cancelled() must not keep the news back.
-            if not self._wind_up(self.grace_s, self._is_done):
-                self.error.add_note(self._abandon())
+            if abandoned := self._wind_up(self.grace_s, self._is_done):
+                self.error.add_note(abandoned)
             self._close()
             raise self.error
         if ended:
             self._close()
         return ended
-
-    def _abandon(self) -> str:
-        """Leave the threads that do not come back from their steps to themselves; returns who that is, in words."""
-        hung = [w for w in self._all() if not (w.ended or w.abandoned)]
-        for worker in hung:
-            worker.abandoned = True
-            self.note("stage.abandoned", worker.name)
-        return f"abandoned in a step that does not end: {', '.join(w.name for w in hung)}"
 
     def _close(self) -> None:
         if self._is_done():
@@ -316,7 +329,8 @@ class Run(ABC):
         """Let sources stop and everything in flight be processed; True when that ended within `timeout` seconds.
 
         With `patience_s` a graph in which nothing moved for so long (and for twice the longest step that its busy
-        stages have taken so far) is stopped: what still hangs in a step then is abandoned, which a warning says.
+        stages have taken so far, and until a retry is due) is stopped: what still hangs in a step then is abandoned,
+        which a warning says.
         """
         with self._admin:
             for worker in self.workers.values():
@@ -331,22 +345,26 @@ class Run(ABC):
             now, progress = time.monotonic(), self._progress()
             if progress != before:
                 before, moved = progress, now
-            busy = [w.meter.latency.percentile(100) or 0.0 for w in self._all() if w.waiting is None and not w.ended]
-            patient = now - moved < max(patience_s, 2e-9 * max(busy, default=0.0))
+            busy = [w for w in self.all_workers() if w.waiting is None and not w.ended]
+            longest_ns = max((w.meter.latency.percentile(100) or 0.0 for w in busy), default=0.0)
+            rests = any(isinstance(w.waiting, Timer) for w in self.all_workers())
+            patient = rests or now - moved < max(patience_s, 2e-9 * longest_ns)
             if not patient or (timeout is not None and now - began > timeout):
                 return self.stop(self.patience_s / 2)
         return True
 
     def _progress(self) -> tuple[int, ...]:
         """Return counters of which one at least grows while anything moves."""
-        lanes = [lane for w in self._all() for lane in list(w.out_lanes)]
-        done = [n for w in self._all() for n in (w.meter.items, w.meter.outputs, w.meter.failed, w.meter.retries)]
+        workers = self.all_workers()
+        lanes = [lane for w in workers for lane in list(w.out_lanes)]
+        done = [n for w in workers for n in (w.meter.items, w.meter.outputs, w.meter.failed, w.meter.retries)]
         return (*done, *(n for lane in lanes for n in (lane.sent, lane.taken, lane.done)))
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop at the next border of every stage; what is in flight is given up. True when all ended in time.
 
-        A stage that does not come back from its step within `timeout` seconds is abandoned, which a warning says.
+        A stage that does not come back from its step within `timeout` seconds (twice `grace_s` where none is given) is
+        abandoned, which a warning says.
         """
         with self.lock:
             for worker in self.workers.values() if self.status == "new" else ():
@@ -354,47 +372,63 @@ class Run(ABC):
             if self.status in ("new", "running", "paused"):
                 self.status = "stopped"
         self._abort()
-        ended = self._wind_up(timeout, self._all_ended)
-        if not self._is_done():
-            warnings.warn(self._abandon(), RuntimeWarning, stacklevel=2)
+        if abandoned := self._wind_up(2 * self.grace_s if timeout is None else timeout, self._all_ended):
+            warnings.warn(abandoned, RuntimeWarning, stacklevel=2)
         self._close()
-        return ended
+        return self._all_ended()
 
-    def _wind_up(self, timeout: float | None, over: Callable[[], bool]) -> bool:
-        """Wait for the workers of a run that stops; processes that are still in a step by then are killed."""
-        first = self.grace_s if timeout is None else timeout / 2
-        if self.wait_until(over, first):
-            return True
-        for worker in self._all():
-            if not worker.ended and hasattr(worker.host, "interrupt"):
-                worker.host.interrupt()
-        return self.wait_until(over, timeout if timeout is None else timeout / 2)
+    def _wind_up(self, timeout: float, over: Callable[[], bool]) -> str:
+        """Wait for the workers of a run that stops; returns which threads were abandoned in a step, in words.
+
+        Processes that are still in a step after half of the time are killed.
+        """
+        if self.wait_until(over, timeout / 2):
+            return ""
+        late = [w for w in self.all_workers() if not (w.ended or w.abandoned)]
+        killed = [w for w in late if hasattr(w.host, "interrupt")]
+        for worker in killed:
+            worker.host.interrupt()  # type: ignore[union-attr]
+        self.wait_until(over, timeout / 2)
+        hung = [w for w in late if not w.ended]
+        for worker in hung:
+            worker.abandoned = True
+            self.note("stage.abandoned", worker.name)
+        self.given_up += tuple(w.name for w in late if w in killed or w in hung)
+        names = ", ".join(f"`{w.name}`" for w in hung)
+        return f"abandoned after {timeout:g} s in a step that did not return: stage {names}" if hung else ""
 
     def pause(self, timeout: float | None = None) -> bool:
-        """Pause every stage at its next border; True when all stand within `timeout` seconds."""
+        """Pause every stage at its next border; True when all stand within `timeout` seconds (`hang_s`).
+
+        Where a step does not return in time nothing is paused, and a warning says whose it is.
+        """
         with self._admin:
-            stands = self.hold(self._all(), timeout)
-            if stands and self.status == "running":
+            late = self.hold(self.all_workers(), timeout)
+            if late and not self.aborting:
+                warnings.warn(f"the run is not paused: {late}", RuntimeWarning, stacklevel=2)
+            elif self.status == "running" and not self.aborting:
                 self.status = "paused"
-            return stands
+            return not late
 
     def resume(self) -> None:
         """Let paused stages go on."""
         with self._admin:
-            self.let_go(self._all())
+            self.let_go(self.all_workers())
             if self.status == "paused":
                 self.status = "running"
 
-    def hold(self, workers: list[StageWorker], timeout: float | None = None) -> bool:
-        """Park some workers at their next border; when not all stand in time, none is held and False is returned."""
+    def hold(self, workers: list[StageWorker], timeout: float | None = None) -> str:
+        """Park some workers at their next border; when not all stand in time, none is held and the reason returned."""
+        timeout = self.hang_s if timeout is None else timeout
         for worker in workers:
             worker.gate = True
             self.nudge(worker)
-        stands = self.wait_until(lambda: self.aborting or all(w.parked or w.ended for w in workers), timeout)
-        if not stands or self.aborting:
-            self.let_go(workers)
-            return False
-        return True
+        self.wait_until(lambda: self.aborting or all(w.parked or w.ended for w in workers), timeout)
+        late = ", ".join(f"`{w.name}`" for w in workers if not (w.parked or w.ended))
+        if not (late or self.aborting):
+            return ""
+        self.let_go(workers)
+        return "the run is stopping" if self.aborting else f"no return from a step within {timeout} s: stage {late}"
 
     def let_go(self, workers: list[StageWorker]) -> None:
         """Open the gate for some workers."""
@@ -437,8 +471,11 @@ class Run(ABC):
 
         worker.orders.append(obey)
         self.nudge(worker)
+        timeout = self.hang_s if timeout is None else timeout
         if not self.wait_until(lambda: bool(done) or worker.ended, timeout):
-            raise TimeoutError(f"stage `{worker.name}` did not reach a border within {timeout} s")
+            with suppress(ValueError):  # it has begun
+                worker.orders.remove(obey)
+            raise TimeoutError(f"stage `{worker.name}` did not return from a step within {timeout} s")
         if not done:
             raise BrokenError(f"stage `{worker.name}` ended before it took its orders", self.error)
         if done[0] is not None:
@@ -454,28 +491,42 @@ class Run(ABC):
     ) -> Receipt:
         """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
 
+        Stages that a topology or a pipeline leaves out are detached: they process what is queued for them and keep
+        their state and counters, with which a later topology attaches them again. `Edits().remove_stage` ends a stage.
         Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on. With
         `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the held
         producer may be the one they wait for; what is left then is carried). With `leave`, a stage that is taken away
         processes what is queued before it, whatever new edges its producers got.
         """
+        from .builder import Edits
+
         with self._admin:
-            return reconfigure(self, self.graph_after(change), queued, timeout, drain_s)
+            detaches = not isinstance(change, Edits)
+            return reconfigure(self, self.graph_after(change), queued, timeout, drain_s, detaches=detaches)
 
     def graph_after(self, change: "PipelineGraph | Graph | Pipeline | Edits") -> PipelineGraph:
         """Return the graph that a change would lead to."""
         from .builder import Edits, Pipeline
 
+        detached = {name: worker.spec for name, worker in self.detached.items()}
         if isinstance(change, Edits):
-            return change.apply(self.graph)
+            new = change.apply(self.graph)
+            named = {name for edge in new.edges for name in edge.ends}
+            return replace(new, stages={**{n: s for n, s in detached.items() if n in named}, **new.stages})
         if isinstance(change, Pipeline):
             return change.graph
-        return change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
+        if isinstance(change, PipelineGraph):
+            return change
+        return replace(self.graph, stages={**detached, **self.graph.stages}).with_topology(change)
 
     def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> Migration:
-        """Move a stage with its state to another substrate, at an item border, while the rest runs."""
+        """Move a stage with its state to another substrate, at an item border, while the rest runs.
+
+        A name must be that of a substrate of this graph or of this machine.
+        """
         worker = self.worker(stage)
-        spec = replace(worker.spec, substrate=to)
+        there = find_substrate(to, [w.spec for w in self.all_workers()])
+        spec = replace(worker.spec, substrate=there)
         if lacks := lacking(spec):
             raise PlacementError(lacks)  # and nothing has changed
         moved: list[Migration] = []
@@ -486,7 +537,8 @@ class Run(ABC):
 
     def _respecify(self, spec: StageSpec) -> None:
         with self.lock:
-            self.graph = replace(self.graph, stages={**self.graph.stages, spec.name: spec})
+            if spec.name in self.graph.stages:
+                self.graph = replace(self.graph, stages={**self.graph.stages, spec.name: spec})
 
     def checkpoint(self, stage: str, timeout: float | None = None) -> bytes:
         """Return the state of a stage at its next border."""
@@ -496,8 +548,11 @@ class Run(ABC):
         return saved[0]
 
     def worker(self, stage: str) -> StageWorker:
-        """Return the worker of a stage by its name."""
-        return find("stage", stage, self.workers)
+        """Return the worker of a stage, attached or detached, by its name."""
+        return find("stage", stage, self._stages())
+
+    def _stages(self) -> dict[str, StageWorker]:
+        return {**self.workers, **self.detached}
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -507,12 +562,12 @@ class Run(ABC):
 
     def snapshot(self) -> dict[str, StageMetrics]:
         """Return the metrics of every stage."""
-        return {name: self.metrics(name) for name in list(self.workers)}
+        return {name: self.readings.of(worker) for name, worker in self._stages().items()}
 
     def totals(self) -> dict[str, StageTotals]:
         """Return the sums of every stage, cheap enough for a look every second at hundreds of them."""
         now_ns = self.clock_ns()
-        return {name: totals_of(worker, now_ns) for name, worker in list(self.workers.items())}
+        return {name: totals_of(worker, now_ns) for name, worker in self._stages().items()}
 
     def edges(self) -> list[LaneStatistics]:
         """Return what every edge has carried."""
@@ -520,12 +575,12 @@ class Run(ABC):
 
     def is_stuck(self) -> bool:
         """Whether every stage waits for something that only another stage could give."""
-        alive = [w for w in self._all() if not w.ended]
+        alive = [w for w in self.all_workers() if not w.ended]
         return self.status == "running" and bool(alive) and all(w.is_blocked() for w in alive)
 
     def deadlock(self) -> DeadlockError:
         """Return the error of a run in which every stage waits."""
-        lines = [f"  {w.name}: {w.why_waiting()}" for w in self._all()]
+        lines = [f"  {w.name}: {w.why_waiting()}" for w in self.all_workers()]
         return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
     def stream(self) -> Iterator[dict[str, StageMetrics]]:
@@ -533,7 +588,7 @@ class Run(ABC):
         looks: dict[str, StageMeter] = {}
         while True:
             found = {}
-            for name, worker in list(self.workers.items()):
+            for name, worker in self._stages().items():
                 found[name] = self.readings.of(worker, looks.get(name))
                 looks[name] = worker.meter.copy(self.clock_ns())
             yield found
@@ -555,12 +610,21 @@ class Run(ABC):
         await asyncio.to_thread(self.wait)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Leave in order: wait for the end after draining; after an exception, stop."""
+        """Leave in order: wait for the end after draining; after an exception, stop.
+
+        Where a step does not return, and nothing else moves for `hang_s` seconds, the run is stopped and that raises.
+        """
         if error is None:
             if self.status != "failed" and self._is_done():
                 self._close()
             elif not self.aborting:
-                self.drain()
+                self.drain(patience_s=self.hang_s)
+                if self.status == "stopped":
+                    raise StageTimeoutError(
+                        f"the run was stopped, and what was in flight is lost: nothing moved for {self.hang_s} s; "
+                        f"stages whose step did not return: {', '.join(self.given_up) or 'none any more'}\n"
+                        "hint: run.wait() inside `with` waits as long as steps take; `timeout_s` of a stage limits them"
+                    )
             else:
                 self.wait(self.grace_s)
             return

@@ -96,7 +96,7 @@ class ThreadsRun(Run):
     def _watch(self) -> None:
         before: tuple[int, ...] | None = None
         while not self._over.wait(self._watch_s):
-            for worker in self._all():
+            for worker in self.all_workers():
                 if worker.is_overdue(self.patience_s):
                     self.fail_late(worker)
             stuck = self._progress() if self.is_stuck() else None

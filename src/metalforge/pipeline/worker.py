@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 from .errors import PipelineError, failure_of
 from .graph import StageSpec
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
+DETACH: Final = Word("DETACH")
 
 
 class Stopped(Exception):  # noqa: N818 - a signal between worker and driver
@@ -106,6 +107,8 @@ class StageWorker:
         self.draining = self.finish_asked = False
         self.abandoned = False
         """Left behind in a step that did not come back."""
+        self.bond: Literal["attached", "leaving", "told", "detached"] = "attached"
+        """In the graph; processing what is queued from it; told to close its edges; idle without edges."""
         self.past: Counter[str] = Counter()
         """What edges that have ended had lost."""
         self.waiting: Any = None
@@ -184,7 +187,7 @@ class StageWorker:
         while True:
             if self.gate or self.orders or run.aborting:
                 yield from self._attend()
-            if not self.exhausted:
+            if not self.exhausted and self.bond == "attached":
                 if explore:
                     yield TICK
                 if self.draining:
@@ -209,6 +212,9 @@ class StageWorker:
                     for out in self.out_lanes:
                         out.close()
                     return
+                if body is DETACH:
+                    self._detach()
+                    continue
                 yield from self._obey(body)
             elif body is END:
                 lane.ended = True
@@ -235,6 +241,16 @@ class StageWorker:
             self.run.notify()
             yield self.wakeup
             self.parked = False
+
+    def _detach(self) -> None:
+        """Close the edges out of a stage that left the graph; it waits, with its state and counters, to be attached."""
+        with self.run.lock:
+            for out in self.out_lanes:
+                out.close()
+            self.out_lanes.clear()
+            if self.bond == "told":  # not where the run has ended meanwhile
+                self.bond = "detached"
+        self.run.notify()
 
     def _obey(self, body: Any) -> Waits:
         """Follow a word of the supervisor, or answer another stage."""

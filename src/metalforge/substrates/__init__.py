@@ -1,7 +1,8 @@
 """Where work can run: a look at the machine, workload profiles, prices, and `route`, which places one on the other."""
 
+from metalforge.core.discovery import discover
+
 from .catalogue import WORKLOADS, load_workload, workload
-from .discovery import discover
 from .meters import ModelledMeter, NvmlMeter, RaplMeter
 from .placing import Decision, Policy, Rejection, route
 from .profiles import PROFILES, DeviceProfile, profile

@@ -2,10 +2,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from metalforge.core import Discovery, PluginError, UnknownNameError, plugins
+from metalforge.core import Discovery, PluginError, UnknownNameError, discovery, plugins
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates import discover
-from metalforge.substrates import discovery as discovery_module
 
 
 def register(monkeypatch, **entries):
@@ -50,7 +49,7 @@ def _explode():
 def test_a_plugin_that_fails_while_looking_does_not_hide_the_rest(monkeypatch, plugin, message):
     from metalforge.substrates import cpu
 
-    monkeypatch.setattr(discovery_module, "load_plugins", lambda group: {"stranger": plugin, "cpu": cpu.discover})
+    monkeypatch.setattr(discovery, "load_plugins", lambda group: {"stranger": plugin, "cpu": cpu.discover})
     with pytest.warns(PluginWarning, match=f"`stranger` failed.*{message}"):
         found = discover()
     assert [s.info.name for s in found.substrates] == ["cpu:0"]

@@ -4,12 +4,13 @@ import asyncio
 import os
 import threading
 import time
+import warnings
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from metalforge.core import MetalforgeError, PlacementError, SpecError, Trait
+from metalforge.core import MetalforgeError, PlacementError, SpecError, Trait, UnknownNameError
 from metalforge.pipeline import (
     END,
     Bounded,
@@ -22,6 +23,7 @@ from metalforge.pipeline import (
     Edits,
     Emit,
     EventLog,
+    FanIn,
     FanOut,
     Filtered,
     Graph,
@@ -42,7 +44,7 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.stages import as_stage
 from metalforge.pipeline.threads import ThreadsRun
-from reference.pipeline_stages import Endless, MeteredChip, Numbers, RunningSum
+from reference.pipeline_stages import Endless, MeteredChip, NeverReturns, Numbers, RunningSum
 from reference.pipelines import order_problems
 
 RUNTIMES = ["inline", "threads"]
@@ -338,7 +340,7 @@ def test_a_stage_moves_in_the_middle_of_a_generator_and_the_state_it_leads_to_is
     builder = PipelineBuilder().stage("in", None, Numbers(3)).stage("count", "here", stage).stage("out", None, sink)
     with builder.topology(Chain("in", "count", "out")).build().start(runtime) as run:
         run.wait_until(lambda: 10 < len(sink.items) < 900, poll=True)
-        run.migrate("count", "there")
+        run.migrate("count", "cpu:0")
         run.wait()
     assert sink.payloads == [n + i for n in range(3) for i in range(1000)] + [("items", 3)]
 
@@ -506,6 +508,43 @@ def test_ctrl_c_abandons_a_thread_that_hangs_and_says_so(concurrency, tmp_path):
     assert [e.name for e in read_events(tmp_path / "events") if e.event == "stage.abandoned"] == ["stage0"]
     assert sink.payloads == [0]
     hung.end(run)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_stop_pause_orders_and_rewiring_return_although_a_step_never_does_and_name_its_stage(concurrency):
+    hung = Hung()
+    pipeline, _ = chain(hung, source=Endless(), stage0={"concurrency": concurrency})
+    run = pipeline.start()
+    run.grace_s = run.hang_s = 0.05
+    hung.inside.wait()
+    with pytest.warns(RuntimeWarning, match="stage0"):
+        assert not run.pause()
+    assert run.status == "running"  # and nothing is held
+    with pytest.raises(TimeoutError, match="stage0"):
+        run.checkpoint("stage0")
+    assert not run.workers["stage0"].orders
+    with pytest.raises(TimeoutError, match="stage0"):
+        run.reconfigure(Chain("source", "sink"))
+    with pytest.warns(RuntimeWarning, match="stage0"):
+        assert not run.stop()
+    assert (run.status, run.given_up) == ("stopped", ("stage0",))
+    hung.end(run)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_leaving_the_block_ends_although_a_step_never_returns_and_that_is_an_error(isolation):
+    hung = Hung() if isolation == "thread" else NeverReturns()
+    pipeline, _ = chain(hung, source=Endless(), stage0={"isolation": isolation})
+    run = pipeline.start()
+    run.grace_s = run.hang_s = run.patience_s = 0.05
+    run.wait_until(lambda: run.metrics("stage0").queue_depth > 1, poll=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(StageTimeoutError, match="stage0"), run:
+            pass
+    assert run.given_up == ("stage0",)
+    if isolation == "thread":
+        hung.end(run)
 
 
 def test_a_drain_is_patient_with_what_moves():
@@ -769,6 +808,74 @@ def test_the_seeds_reconfiguration_by_topology_drops_the_stages_it_does_not_ment
         assert set(run.graph.stages) == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_stage_that_a_topology_leaves_out_comes_back_with_its_state_and_its_counters(runtime):
+    finished = []
+
+    class Tally(RunningSum):
+        def finish(self, state):
+            finished.append(state)
+
+    tally, sink = Tally(), Collect()
+    builder = PipelineBuilder().stage("a", None, Endless()).stage("sum", None, tally).stage("sink", None, sink)
+    through, past = Chain("a", "sum", "sink"), Chain("a", "sink")
+    with builder.topology(through).build().start(runtime) as run:
+        for _ in range(3):
+            n = run.metrics("sum").items_processed
+            run.wait_until(lambda n=n: run.metrics("sum").items_processed > n + 5, poll=True)
+            assert run.reconfigure(past).removed_stages == ("sum",)
+            assert set(run.graph.stages) == {"a", "sink"}
+            run.wait_until(lambda: run.worker("sum").bond == "detached", poll=True)
+            before, state = run.metrics("sum"), run.checkpoint("sum")
+            assert before.status == "detached"
+            assert before.items_processed > n
+            n = len(sink.items)
+            run.wait_until(lambda n=n: len(sink.items) > n + 5, poll=True)
+            assert run.metrics("sum").items_processed == before.items_processed
+            assert run.checkpoint("sum") == state
+            run.reconfigure(through)
+            assert run.metrics("sum").items_processed >= before.items_processed
+        run.reconfigure(past)
+    assert run.status == "ended"
+    assert len(finished) == 1  # at the end of the run, not each time that it was detached
+    assert run.metrics("sum").items_processed <= len(sink.items) == run.metrics("a").items_processed
+
+
+def test_a_source_that_is_detached_stands_still_and_goes_on_where_it_was():
+    first, second, sink = Endless(), Endless(), Collect()
+    builder = PipelineBuilder().stage("a", None, first).stage("b", None, second).stage("sink", None, sink)
+    both, one = FanIn(["a", "b"], "sink"), Chain("a", "sink")
+    with builder.topology(both).build().start("inline", seed=3) as run:
+        for _ in range(2):
+            n = run.metrics("b").items_processed
+            run.wait_until(lambda n=n: run.metrics("b").items_processed > n + 5)
+            run.reconfigure(one)
+            n, made = len(sink.items), run.metrics("b").items_processed
+            run.wait_until(lambda n=n: len(sink.items) > n + 20)
+            assert run.metrics("b").items_processed == made
+            run.reconfigure(both)
+        run.reconfigure(one)
+    for name in ("a", "b"):
+        got = [item.payload for item in sink.items if item.id.stage == name]
+        assert got == list(range(run.metrics(name).items_processed))
+
+
+def test_a_detached_stage_answers_is_attached_by_an_edge_and_gives_its_name_to_no_other():
+    tap, sink = Collect(), Collect()
+    builder = PipelineBuilder().stage("a", None, Endless()).stage("sink", None, sink)
+    builder.stage("tap", None, tap, results=False).edge("a", "sink").edge("a", "tap")
+    with builder.build().start() as run:
+        run.wait_until(lambda: len(tap.items) > 3, poll=True)
+        run.reconfigure(Chain("a", "sink"))
+        with pytest.raises(GraphError, match="another implementation"):
+            run.reconfigure(Edits().add_stage("tap", None, Collect()).add_edge("a", "tap"))
+        receipt = run.reconfigure(Edits().add_edge("a", "tap"))
+        assert receipt.added_stages == ("tap",)
+        n = len(tap.items)
+        run.wait_until(lambda: len(tap.items) > n + 3, poll=True)
+    assert run.metrics("tap").items_processed == len(tap.items)
+
+
 # -- state --------------------------------------------------------------------------------------------------------
 
 
@@ -838,6 +945,27 @@ def test_a_migration_that_cannot_be_leaves_everything_as_it_was():
             run.wait()
         assert len(sink.items) == 50
         assert run.metrics("walk").substrate == "3090"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_name_of_a_substrate_is_found_in_the_graph_or_on_the_machine_or_refused_with_those_there_are(runtime):
+    chip, walk, sink = MeteredChip("3090", Trait.F64), Walk(), Collect()
+    builder = PipelineBuilder().stage("in", None, Endless()).stage("walk", chip, walk)
+    builder.stage("out", MeteredChip("titan", Trait.F64), sink).topology(Chain("in", "walk", "out"))
+    with builder.build().start(runtime) as run:
+        moves = [
+            lambda: run.migrate("walk", "cuda:99"),
+            lambda: run.reconfigure(Edits().change_stage("walk", substrate="cuda:99")),
+        ]
+        for move in moves:
+            with pytest.raises(UnknownNameError, match=r"cuda:99.*3090, .*cpu:0, .*titan"):
+                move()
+        assert run.metrics("walk").substrate == "3090"
+        run.migrate("walk", "cpu:0")
+        run.reconfigure(Edits().change_stage("walk", substrate="titan"))
+        assert run.metrics("walk").substrate == "titan"
+    assert walk.where == ["3090", "cpu:0", "titan"]
+    assert len(sink.items) == run.metrics("in").items_processed
 
 
 def test_a_rewiring_whose_second_migration_fails_undoes_the_first():

@@ -1,7 +1,7 @@
 """A look at the machine: every substrate plug-in is asked what it finds. Never raises, initialises no device."""
 
-from metalforge.core.plugins import load_plugins, warn_broken
-from metalforge.core.substrate import Discovery, Kind, Missing, Substrate
+from .plugins import load_plugins, warn_broken
+from .substrate import Discovery, Kind, Missing, Substrate
 
 GROUP = "metalforge.substrates"
 """Entry-point group; a plug-in is a function without arguments that returns a `Discovery`."""
