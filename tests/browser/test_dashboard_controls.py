@@ -46,10 +46,13 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     assert run.campaign.spec.budget.target_error == 0.001
     assert "accepted" in filled(tab, "steerer", name="uniform")
     assert "accepted" in filled(tab, "volume", dims="8,8,8,2")
+    assert "refused" in filled(tab, "coupling", beta="5.05,5.4")
+    tab.page.check("#control-coupling-widen")
     assert "accepted" in filled(tab, "coupling", beta="5.05,5.4")
+    assert "accepted" in filled(tab, "remove", beta="5.4")
     assert "accepted" in filled(tab, "rewire", screen="beside")
     spec = run.campaign.spec
-    assert (spec.steering.steerer, spec.steering.points) == ("uniform", (5.05, 5.4))
+    assert (spec.steering.steerer, spec.steering.points) == ("uniform", (5.05,))
     assert spec.lattice.volumes == ((4, 4, 4, 2), (8, 8, 8, 2))
     assert "refused, an added volume" in filled(tab, "volume", dims="8,8,8,2")
     assert "fill in" in filled(tab, "extend", seconds="", target_error="")
@@ -69,7 +72,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     tab.waits_for("stop", "#decision-rows")
     said = tab.page.locator("#decision-rows tr td:last-child").all_inner_texts()
     assert [line.split(",")[0].split()[0] for line in said] == [
-        "stop", "resume", "volume", "rewire", "coupling", "volume", "steerer", "extend", "pause",
+        "stop", "resume", "volume", "rewire", "remove", "coupling", "coupling", "volume", "steerer", "extend", "pause",
     ]  # fmt: skip
     assert all("(page)" in by for by in tab.page.locator("#decision-rows tr td:nth-child(4)").all_inner_texts())
     assert tab.wrong == []

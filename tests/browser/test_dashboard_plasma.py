@@ -141,6 +141,7 @@ def test_a_running_plasma_is_commanded_in_its_own_terms(tmp_path, open_tab):
         tab.page.click("#control-pause")
         tab.waits_for("pause: accepted", "#control-said")
         tab.page.fill("#control-coupling-beta", "90,200")
+        tab.page.check("#control-coupling-widen")
         tab.page.click("form#control-coupling button")
         tab.waits_for("coupling: accepted", "#control-said")
         tab.page.fill("#control-volume-dims", "8,8,8,4")

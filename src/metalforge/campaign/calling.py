@@ -33,7 +33,7 @@ MOST_BYTES = 4096
 CONNECT_S, ANSWER_S = 5.0, 180.0
 """That a campaign has to take a call, and to answer it: an update may have to end first."""
 
-What: TypeAlias = Literal["pause", "resume", "stop", "extend", "steerer", "volume", "coupling", "rewire"]
+What: TypeAlias = Literal["pause", "resume", "stop", "extend", "steerer", "volume", "coupling", "remove", "rewire"]
 Door: TypeAlias = Literal["python", "command line", "page"]
 Screening: TypeAlias = Literal["before", "beside", "auto"]
 Number = TypeVar("Number", int, float)
@@ -44,10 +44,12 @@ FIELDS: Mapping[What, tuple[str, ...]] = {
     "extend": ("seconds", "trajectories", "target_error"),
     "steerer": ("name",),
     "volume": ("dims",),
-    "coupling": ("beta",),
+    "coupling": ("beta", "widen"),
+    "remove": ("beta",),
     "rewire": ("screen",),
 }
-"""What each command may have beside it; `extend` wants one at least, the others all."""
+"""The fields of each command; `extend` wants one at least, the others all but `OPTIONAL`."""
+OPTIONAL = ("widen",)
 
 
 class ControlError(MetalforgeError):
@@ -66,7 +68,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if unknown := [name for name in self.asked if name not in known]:
             wanted = f"`{self.what}` takes {', '.join(known) or 'nothing'}"
             raise SpecError(f"{wanted}. Got `{unknown[0]}`")
-        missing = [name for name in known if name not in self.asked]
+        missing = [name for name in known if name not in (*self.asked, *OPTIONAL)]
         if missing and (self.what != "extend" or len(missing) == len(known)):
             raise SpecError(f"`{self.what}` wants {' or '.join(missing)}")
 
@@ -83,7 +85,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if what == "volume":
             return Extension(volumes=(volume_of("dims", asked["dims"]),))
         if what == "coupling":
-            return Extension(betas=betas_of("beta", asked["beta"]))
+            return Extension(betas=betas_of("beta", asked["beta"]), widen=_flag(asked, "widen"))
+        if what == "remove":
+            return Extension(remove=betas_of("beta", asked["beta"]))
         return Extension(steerer=asked["name"])
 
     @property
@@ -99,6 +103,12 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     accepted: bool
     said: str
+
+
+def _flag(asked: Mapping[str, str], name: str) -> bool:
+    if (text := asked.get(name, "no")) not in ("yes", "no"):
+        raise SpecError(f"`{name}` must be yes or no. Got {text!r}")
+    return text == "yes"
 
 
 def _number(asked: Mapping[str, str], name: str, kind: Callable[[str], Number]) -> Number | None:
@@ -125,6 +135,8 @@ def command(directory: Path | str, what: str, *, through: Door = "python", **ask
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
@@ -196,12 +208,7 @@ def _nobody(directory: Path, wanted: Command, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return f"{directory}: commands are for the owner of the campaign"
     if error.errno != ENOENT and holder is not None and holder.host != here:
-        # A budget has options, everything else one value.
-        named = wanted.what == "extend"
-        options = "".join(
-            f" --{name.replace('_', '-')} {shlex.quote(text)}" if named else f" {shlex.quote(text)}"
-            for name, text in wanted.asked.items()
-        )
+        options = "".join(_option(wanted.what, name, text) for name, text in wanted.asked.items())
         there = f"metalforge control {shlex.quote(str(directory.resolve()))} {wanted.what}{options}"
         return (
             f"{directory}: the campaign listens on machine {holder.host}, and this is {here}"
@@ -211,3 +218,10 @@ def _nobody(directory: Path, wanted: Command, error: OSError) -> str:
         f"{directory}: no campaign runs there, which alone takes commands"
         f"\nhint: metalforge resume {directory} goes on with one that was stopped or killed"
     )
+
+
+def _option(what: What, name: str, text: str) -> str:
+    """Return a field as `metalforge control` takes it: an option of a budget, a flag, or the value of the command."""
+    if name in OPTIONAL:
+        return f" --{name}" if text == "yes" else ""
+    return f" --{name.replace('_', '-')} {shlex.quote(text)}" if what == "extend" else f" {shlex.quote(text)}"

@@ -190,7 +190,7 @@ class _Otherwise:
     def _steerer(self, dims: Dims) -> Steerer:
         found = find_steerer(self._spec.steering.steerer).make(self._spec.scan(dims))
         for log in self.state.chains.values():
-            if log.dims == dims and log.complete and not log.abandoned:
+            if log.dims == dims and log.complete and not log.abandoned and self._spec.covers(log.beta):
                 seen = observe(log.series(complete=True), id=log.id, cost=float(log.complete))
                 if seen is not None:
                     found.tell([seen])
@@ -288,7 +288,7 @@ class _Otherwise:
             log.by_phase.update(warmup=min(known.warmup, end), measure=max(end - known.warmup, 0))
             self._end(here, log)
             told = observe(known.series().up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end))
-            if told is not None:
+            if told is not None and self._spec.covers(log.beta):
                 self._steerers[here.dims].tell([told])
 
     def _end(self, visit: Assigned, log: ChainLog) -> None:

@@ -1,7 +1,7 @@
 """More of a campaign: what was asked beside a spec, or of a campaign that has run -> the spec that is then in force.
 
-Beside a spec or a preset a budget is the whole one and volumes take the place of the spec's. Of a campaign that has run
-seconds and updates are added to what it has spent, and volumes to those it has.
+Beside a spec or a preset a budget is the whole one and volumes take the place of the spec's. For a campaign that has
+run, seconds and updates are added to its limits, and volumes to those it has.
 """
 
 from math import inf, isfinite
@@ -14,6 +14,7 @@ from metalforge.core.errors import SpecError
 from .orderings import AUTO, ORDERINGS
 from .spec import CampaignSpec, Dims
 from .state import CampaignState
+from .theories import Theory
 
 ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds": "seconds", "joules": "joules"}
 """The field of the budget that ends a campaign, by how it ended."""
@@ -22,7 +23,8 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked: budgets, systems, couplings that every system visits first, who steers, where it runs and is.
 
-    Couplings are those that people give: Gamma of a plasma, whose coordinate is ln Gamma.
+    Couplings are those that people give: Gamma of a plasma, whose coordinate is ln Gamma. `widen` lets the range grow
+    to hold `betas`; no visits are planned at the couplings of `remove` any more.
     """
 
     seconds: float | None = None
@@ -30,6 +32,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     target_error: float | None = None
     volumes: tuple[Dims, ...] = ()
     betas: tuple[float, ...] = ()
+    widen: bool = False
+    remove: tuple[float, ...] = ()
     checkpoints: str | None = None
     substrate: str | None = None
     cluster: str | None = None
@@ -38,7 +42,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def asks(self) -> bool:
         """Whether it asks for anything."""
-        return self != Extension()
+        return self != Extension(widen=self.widen)
 
 
 def volume_of(name: str, text: str) -> Dims:
@@ -72,22 +76,27 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     spec = _kept_at(spec, more.checkpoints)
     if more.volumes:
         spec = spec.with_theory(spec.theory.of(more.volumes))
-    return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
+    return _placed(_visiting(_steered(spec, more.steerer), more), more)
 
 
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
-    """Return the spec of a campaign that goes on: budgets on top of what it has spent, with more lattices and points.
+    """Return the spec of a campaign that goes on: `seconds` and `trajectories` are added to their limits.
 
-    The limit that ended it is lifted unless it is given anew, so that `seconds` means so many more seconds.
+    Without such a limit they are added to what was spent. The limit that ended the campaign is lifted unless it is
+    extended.
     """
     spec = state.spec
     changes: dict[str, Any] = {}
     if state.finished is not None and state.finished.stopped_by in ENDED_BY:
         changes[ENDED_BY[state.finished.stopped_by]] = None
-    if more.seconds is not None:
-        changes["seconds"] = state.elapsed(state.last_at) + _positive("seconds", more.seconds)
-    if more.trajectories is not None:
-        changes["trajectories"] = state.trajectories + round(_positive("trajectories", more.trajectories))
+    spent = {"seconds": state.elapsed(state.last_at), "trajectories": state.trajectories}
+    for name, used in spent.items():
+        if (added := getattr(more, name)) is not None:
+            if not added > 0:
+                raise SpecError(f"`{name}` must be positive. Got {added}")
+            limit = getattr(spec.budget, name)
+            # The last blocks may have taken more than the limit: an extension is never spent before it begins.
+            changes[name] = (used if limit is None or limit + added <= used else limit) + added
     if more.target_error is not None:
         changes["target_error"] = more.target_error
     left = {name: getattr(spec.budget, name) for name in ("seconds", "trajectories", "joules")} | changes
@@ -98,7 +107,8 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
     spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
     if more.volumes:
         spec = _with_volumes(spec, more.volumes)
-    return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
+    spec = _removed(_visiting(_steered(spec, more.steerer), more), state, more.remove)
+    return _placed(spec, more)
 
 
 def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> CampaignSpec:
@@ -117,16 +127,43 @@ def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
     return spec if steerer is None else _changed(spec, "steering", {"steerer": steerer})
 
 
-def _visiting(spec: CampaignSpec, couplings: tuple[float, ...]) -> CampaignSpec:
-    """Return the spec with points that are visited first; the range grows where they lie outside."""
+def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
+    """Return the spec with points that are visited first; those outside the range are refused, or widen it."""
+    if not more.betas:
+        return spec
+    theory, at = spec.theory, tuple(map(spec.theory.at, more.betas))
+    if not more.widen and (outside := [one for one in at if not spec.covers(one)]):
+        raise SpecError(
+            f"{theory.coordinate} must be within the range of the campaign, {theory.low:.5g} to {theory.high:.5g}. "
+            f"Got {outside[0]:.5g}\nhint: widen (--widen) extends the range to it"
+        )
+    points = tuple(dict.fromkeys((*spec.steering.points, *at)))
+    removed = tuple(one for one in spec.steering.removed if one not in at)
+    return _over(spec, theory.within(min(theory.low, *at), max(theory.high, *at)), points, removed)
+
+
+def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, ...]) -> CampaignSpec:
+    """Return the spec without visits at some couplings; a range that was widened for them shrinks again."""
     if not couplings:
         return spec
-    theory, at = spec.theory, tuple(map(spec.theory.at, couplings))
-    wider = theory.within(min(theory.low, *at), max(theory.high, *at))
-    points = tuple(dict.fromkeys((*spec.steering.points, *at)))
-    # Both at once: a spec with points outside its range is none.
-    steering = msgspec.structs.replace(spec.steering, points=points)
-    return msgspec.structs.replace(spec, **{theory.table: wider, "steering": steering})
+    theory, first, at = spec.theory, state.opened.spec.theory, tuple(map(spec.theory.at, couplings))
+    there = sorted({*spec.steering.points, *(chain.beta for chain in state.chains.values())})
+    for one in at:
+        if not spec.near(one, there):
+            known = ", ".join(f"{beta:.5g}" for beta in there)
+            raise SpecError(
+                f"a point that is removed must be one of the campaign, at {theory.coordinate} {known or '(none yet)'}. "
+                f"Got {one:.5g}"
+            )
+    points = tuple(beta for beta in spec.steering.points if not spec.near(beta, at))
+    removed = tuple(dict.fromkeys((*spec.steering.removed, *at)))
+    return _over(spec, theory.within(min((first.low, *points)), max((first.high, *points))), points, removed)
+
+
+def _over(spec: CampaignSpec, theory: Theory, points: tuple[float, ...], removed: tuple[float, ...]) -> CampaignSpec:
+    """Return the spec over another range with other points: both at once, since points must be within the range."""
+    steering = msgspec.structs.replace(spec.steering, points=points, removed=removed)
+    return msgspec.structs.replace(spec, **{theory.table: theory, "steering": steering})
 
 
 def _placed(spec: CampaignSpec, more: Extension) -> CampaignSpec:
@@ -143,9 +180,3 @@ def _kept_at(spec: CampaignSpec, place: str | None) -> CampaignSpec:
 
 def _changed(spec: CampaignSpec, table: str, changes: dict[str, Any]) -> CampaignSpec:
     return msgspec.structs.replace(spec, **{table: msgspec.structs.replace(getattr(spec, table), **changes)})
-
-
-def _positive(name: str, value: float) -> float:
-    if not value > 0:
-        raise SpecError(f"`{name}` must be positive. Got {value}")
-    return value

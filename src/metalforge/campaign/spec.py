@@ -5,7 +5,7 @@ writes them as a commented file. A typo fails with its path.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from math import inf
@@ -29,6 +29,9 @@ __all__ = ["Dims", "Lattice", "Plasma"]
 EARLY, FULL = "early-warm-up", "full-warm-up"
 PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
 """What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
+SNAP = 0.01
+"""Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
+reweighting makes no difference between the two."""
 SHORTEST = 10
 """Updates of a chain's warm-up, at least: what looks at them has no word of fewer."""
 DEFAULT_STEERERS = {"curve": "curve", "crossing": "bisection"}
@@ -45,7 +48,7 @@ LATER: dict[str, dict[str, Any]] = {
         "cluster": "",
     },
     "screening": {"weights": ""},
-    "steering": {"points": (), "prior": "auto"},
+    "steering": {"points": (), "removed": (), "prior": "auto"},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
 
@@ -98,6 +101,7 @@ class Steering(SpecTable, frozen=True, kw_only=True):
     visit: int = 600
     most: int = 60
     points: tuple[float, ...] = ()
+    removed: tuple[float, ...] = ()
     prior: Literal["auto", "off"] | tuple[float, float] = "auto"
 
     def __post_init__(self) -> None:
@@ -216,10 +220,10 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         served = [dims for lane in self.running.lanes for dims in lane.volumes or systems]
         if self.running.lanes and (idle := [dims for dims in systems if dims not in served]):
             raise SpecError(f"`running.lanes` leave a volume to nobody: {idle[0]}\nhint: name it in one of them")
-        low, high = self.theory.low, self.theory.high
-        if outside := [at for at in self.steering.points if not low <= at <= high]:
+        if outside := [at for at in self.steering.points if not self.covers(at)]:
             raise SpecError(
-                f"`steering.points` must lie within {self.theory.coordinate} {low:g} to {high:g}. "
+                f"`steering.points` must lie within {self.theory.coordinate} {self.theory.low:g} to "
+                f"{self.theory.high:g}. "
                 f"Got {', '.join(f'{at:g}' for at in outside)}"
             )
 
@@ -282,6 +286,15 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
                 "\nhint: change it, or say where everything goes: --out DIR"
             )
         return self.name
+
+    def covers(self, at: float) -> bool:
+        """Return whether a value of the coordinate lies in the range: chains from before it was narrowed may not."""
+        return self.theory.low <= at <= self.theory.high
+
+    def near(self, at: float, others: Iterable[float]) -> bool:
+        """Return whether a value of the coordinate is the same point as one of the others."""
+        reach = SNAP * (self.theory.high - self.theory.low)
+        return any(abs(at - other) <= reach for other in others)
 
     def scan(self, dims: Dims) -> VolumeScan:
         """Return what the steerer of a volume is made from."""

@@ -168,7 +168,7 @@ class VisitsAgain:
 
     def __init__(self, directory: Path | None, wanted: Callable[[CampaignState, Assigned], bool]) -> None:
         self._fold, self._wanted = Fold(directory), wanted
-        self._steerers: dict[Dims, tuple[Steerer, dict[str, int]]] = {}
+        self._steerers: dict[Dims, tuple[CampaignSpec, Steerer, dict[str, int]]] = {}
         """Of each volume, with the updates of every chain that it was told of."""
         self.found: list[tuple[Assigned, Assigned | None]] = []
         """Visits as they were decided, with what would have been decided without heads; None: nothing."""
@@ -198,10 +198,17 @@ class VisitsAgain:
         """Return the steerer of a volume, which knows what its chains have measured in their complete visits."""
         from .running.equipment import steerer_of
 
-        there = [log for log in self.state.chains.values() if log.complete and not log.abandoned and log.dims == dims]
-        steerer, told = self._steerers.get(dims, (None, {}))
-        if steerer is None or not told.keys() <= {log.id for log in there}:  # one that it knows was given up
-            steerer, told = self._steerers[dims] = steerer_of(self.state.spec, dims), {}
+        spec = self.state.spec
+        there = [
+            log
+            for log in self.state.chains.values()
+            if log.complete and not log.abandoned and log.dims == dims and spec.covers(log.beta)
+        ]
+        known = self._steerers.get(dims)
+        # Made anew for another spec, or where a chain that it knows was given up.
+        if known is None or known[0] != spec or not known[2].keys() <= {log.id for log in there}:
+            known = self._steerers[dims] = spec, steerer_of(spec, dims), {}
+        _, steerer, told = known
         for log in there:
             if told.get(log.id) != log.complete:
                 told[log.id] = log.complete

@@ -6,7 +6,7 @@ import typer
 
 from .guard import WRONG
 from .output import Json, print_json, print_text
-from .scan import Directory
+from .scan import WIDEN, Directory
 
 
 def _commands(incomplete: str) -> list[str]:
@@ -21,29 +21,31 @@ def control(
     what: Annotated[
         str,
         typer.Argument(
-            help="pause, resume, stop, extend, steerer, volume, coupling or rewire.", autocompletion=_commands
+            help="pause, resume, stop, extend, steerer, volume, coupling, remove or rewire.", autocompletion=_commands
         ),
     ],
     value: Annotated[
         str | None,
         typer.Argument(
-            help="Of steerer: its name; volume: x,y,z,t or particles; coupling: b,...; rewire: before, beside, auto."
+            help="Of steerer: its name; volume: x,y,z,t or particles; coupling, remove: b,...; "
+            "rewire: before, beside, auto."
         ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="extend: so many more seconds of compute.")] = None,
-    trajectories: Annotated[int | None, typer.Option(help="extend: so many more updates.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="extend: seconds of compute, added to the limit.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="extend: updates, added to the limit.")] = None,
     target_error: Annotated[float | None, typer.Option(help="extend: another error on beta_c to end at.")] = None,
+    widen: Annotated[bool, typer.Option("--widen", help=f"coupling: {WIDEN[0].lower()}{WIDEN[1:]}")] = False,
     as_json: Json = False,
 ) -> None:
     """Tell a running campaign to pause, go on, stop, or do more; it answers, and writes both in its journal.
 
-    `extend`, `volume`, `coupling` and `steerer` do what the options of `resume` do, without stopping it.
+    `extend`, `volume`, `coupling`, `remove` and `steerer` do what the options of `resume` do, without stopping it.
     """
     from metalforge.campaign.calling import FIELDS, command
     from metalforge.core.errors import SpecError, find
 
-    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    asked: dict[str, object] = {name: text for name, text in budget.items() if text is not None}
+    options = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error, "widen": widen or None}
+    asked: dict[str, object] = {name: value for name, value in options.items() if value is not None}
     fields = find("command", what, {str(name): fields for name, fields in FIELDS.items()})
     if value is not None:
         if what == "extend" or not fields:

@@ -26,22 +26,24 @@ SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
 PLACES = "Where checkpoints go: file:///shared/path, s3://bucket/prefix, gs://bucket/prefix, or '' for the directory."
 CLUSTERS = "Machines that chains run on, with Ray: auto, ray://HOST:10001, HOST:PORT, local:3x2 (here)."
 BETAS = "Couplings that every volume visits first: beta as in 5.68,5.70, or Gamma of a plasma."
+WIDEN = "Let the range grow to hold couplings outside it, which are refused otherwise."
 
 
-def asked(volume: list[str] | None, beta: str | None, **plain: str | float | None) -> "Extension":
+def asked(volume: list[str] | None, beta: str | None, remove: str | None, **plain: str | float | None) -> "Extension":
     """Return what the options ask for."""
     from metalforge.campaign.extending import Extension, betas_of, volume_of
 
     return Extension(
         volumes=tuple(volume_of("--volume", text) for text in volume or ()),
         betas=() if beta is None else betas_of("--beta", beta),
+        remove=() if remove is None else betas_of("--remove", remove),
         **plain,  # type: ignore[arg-type]
     )
 
 
 def presets(as_json: Json = False) -> None:
     """List the presets of `scan`: their lattices, range and budget, and what they are for."""
-    from metalforge.campaign.report.words import lattice_name
+    from metalforge.campaign.report.words import budget_text, lattice_name
     from metalforge.campaign.spec import ABOUT, PRESETS
 
     records = [
@@ -62,24 +64,13 @@ def presets(as_json: Json = False) -> None:
             name,
             ", ".join(lattice_name(dims) for dims in spec.theory.systems),
             f"{spec.theory.coordinate} {spec.theory.low:.4g} to {spec.theory.high:.4g}",
-            _budget(spec),
+            budget_text(spec),
             ABOUT[name],
         )
         for name, spec in PRESETS.items()
     ]
     columns = ("name", "of", "along", "budget", "what it is")
     print_records(as_json, records, "presets: metalforge scan --preset NAME", columns, rows)
-
-
-def _budget(spec: "CampaignSpec") -> str:
-    budget = spec.budget
-    limits = {
-        "{} updates": budget.trajectories,
-        "{:g} s": budget.seconds,
-        "{:g} J": budget.joules,
-        "an error of {:g}": budget.target_error,
-    }
-    return " or ".join(text.format(limit) for text, limit in limits.items() if limit is not None)
 
 
 def _refused(option: str, text: str, wanted: str) -> Exception:
@@ -135,6 +126,7 @@ def scan(
     ] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
     beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
+    widen: Annotated[bool, typer.Option("--widen", help=WIDEN)] = False,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
@@ -155,7 +147,7 @@ def scan(
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(volume, beta, **budget, **where)
+    more = asked(volume, beta, None, widen=widen, **budget, **where)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
     if print_spec:
         print_text(spec_text(wanted))
@@ -179,11 +171,13 @@ def scan(
 
 def resume(
     directory: Directory,
-    seconds: Annotated[float | None, typer.Option(help="So many more seconds of compute.")] = None,
-    trajectories: Annotated[int | None, typer.Option(help="So many more updates.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds of compute, added to the limit.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Updates, added to the limit.")] = None,
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
     beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
+    widen: Annotated[bool, typer.Option("--widen", help=WIDEN)] = False,
+    remove: Annotated[str | None, typer.Option(help="Couplings at which no more visits are planned.")] = None,
     steerer: Annotated[str | None, typer.Option(help="Another steerer from here on.")] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
@@ -192,15 +186,16 @@ def resume(
 ) -> None:
     """Go on with a campaign that was interrupted or killed, or extend one, finished or not.
 
-    --seconds and --trajectories are added to what it has spent until now, and the limit that ended it is lifted unless
-    it is given anew. A deterministic campaign takes no --seconds. What was asked is a record of the journal.
+    --seconds and --trajectories are added to the limits, or without such a limit to what was spent until now. The limit
+    that ended it is lifted unless it is extended. A deterministic campaign takes no --seconds. The journal records what
+    was asked.
     """
-    from metalforge.campaign.report.words import ENDINGS
+    from metalforge.campaign.report.words import ENDINGS, budget_text
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(volume, beta, steerer=steerer, **budget, **where)
+    more = asked(volume, beta, remove, widen=widen, steerer=steerer, **budget, **where)
     if there := _cluster_of(directory, cluster):
         from .far import resume_far
 
@@ -209,6 +204,8 @@ def resume(
     with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")
+        if more.asks:
+            sys.stderr.write(f"now ends at {budget_text(campaign.spec)}\n")
         if (finished := campaign.state.finished) is not None:
             option = "--trajectories 10000" if campaign.spec.running.deterministic else "--seconds 600"
             sys.stderr.write(

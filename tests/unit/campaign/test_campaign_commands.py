@@ -100,7 +100,8 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
         ("extend", {"trajectories": 90_000, "target_error": 0.001}, Extension(trajectories=90_000, target_error=0.001)),
         ("steerer", {"name": "uniform"}, Extension(steerer="uniform")),
         ("volume", {"dims": (8, 8, 8, 2)}, Extension(volumes=((8, 8, 8, 2),))),
-        ("coupling", {"beta": "5.05,5.4"}, Extension(betas=(5.05, 5.4))),
+        ("coupling", {"beta": "5.05,5.4", "widen": True}, Extension(betas=(5.05, 5.4), widen=True)),
+        ("remove", {"beta": 5.4}, Extension(remove=(5.4,))),
     ]
     with running(tmp_path / "run") as one:
         one.command("pause")
@@ -214,7 +215,10 @@ def test_a_campaign_is_extended_while_it_runs(shared):
         ("volume", {"dims": "4,4,4,2"}, "already"),
         ("volume", {"dims": "4,4,4"}, "four"),
         ("volume", {"dims": "8,8,8,4"}, "N_t"),
-        ("coupling", {"beta": "-5"}, "beta_min"),
+        ("coupling", {"beta": "-5", "widen": "yes"}, "beta_min"),
+        ("coupling", {"beta": "50"}, "within the range"),
+        ("coupling", {"beta": "5.1", "widen": "a lot"}, "yes or no"),
+        ("remove", {"beta": "5.2987"}, "must be one of the campaign"),
         ("coupling", {"beta": "1e999"}, "numbers"),
         ("rewire", {"screen": "away"}, "beside"),
     ],
@@ -277,6 +281,14 @@ def test_the_command_line_says_what_the_campaign_says(shared):
     done = typed("coupling", "5.222", "--json")
     assert (done.exit_code, json.loads(done.stdout)) == (0, {"accepted": True, "said": "in force"})
     assert shared.state.commands[-1].by.endswith("(command line)")
+    limit = shared.campaign.spec.budget.trajectories + 60
+    done = typed("extend", "--trajectories", "60")
+    assert (done.exit_code, done.stdout.strip()) == (0, f"now ends at {limit} updates")
+    assert shared.campaign.spec.budget.trajectories == limit
+    assert "within the range" in str(typed("coupling", "50").exception)
+    assert typed("coupling", "5.45", "--widen").exit_code == 0
+    assert typed("remove", "5.45").exit_code == 0
+    assert shared.campaign.spec.lattice == LONG.lattice
     assert "not paused" in str(typed("resume").exception)
     assert "unknown command" in str(typed("explode").exception)
     assert "no value" in str(typed("pause", "now").exception)

@@ -18,7 +18,7 @@ from metalforge.campaign.store.records import Extended, Finished, Interrupted, R
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import ROUNDS
 
-MORE = Extension(trajectories=700, betas=(4.85, 5.07), volumes=((4, 4, 8, 2),))
+MORE = Extension(trajectories=700, betas=(4.85, 5.07), widen=True, volumes=((4, 4, 8, 2),))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     with Campaign.resume(copy, more=MORE, command=("metalforge", "resume")) as campaign:
         after = campaign.run()
     assert after.opened.spec == ROUNDS
-    assert after.spec.budget.trajectories == before.trajectories + 700
+    assert after.spec.budget.trajectories == ROUNDS.budget.trajectories + 700
     assert before.trajectories < after.trajectories <= after.spec.budget.trajectories
     assert after.finished.stopped_by == "trajectories"
     assert load_spec(copy / "spec.toml") == after.spec
@@ -112,11 +112,58 @@ def test_the_limit_that_ended_it_is_lifted_and_others_stay(finished):
     state.opened = msgspec.structs.replace(state.opened, spec=free)
     more = extended(state, Extension(seconds=60.0)).budget
     assert more.trajectories is None
-    assert more.seconds == pytest.approx(state.seconds + 60.0)
+    assert more.seconds == 560.0
     assert more.target_error == 0.01
     state.finished = msgspec.structs.replace(state.finished, stopped_by="target")
     assert extended(state, Extension(betas=(5.1,))).budget == Budget(trajectories=1200, seconds=500.0)
     assert extended(state, Extension(target_error=0.002)).budget.target_error == 0.002
+
+
+def test_an_extension_is_added_to_the_limit_and_leaves_something_to_spend(finished):
+    state = state_of(finished)
+    free = msgspec.structs.replace(ROUNDS, running=msgspec.structs.replace(ROUNDS.running, deterministic=False))
+    for limit, added, wanted in ((900.0, 60.0, 960.0), (None, 60.0, state.seconds + 60.0)):
+        budget = Budget(trajectories=5000, seconds=limit)
+        state.opened = msgspec.structs.replace(state.opened, spec=msgspec.structs.replace(free, budget=budget))
+        assert extended(state, Extension(seconds=added)).budget.seconds == pytest.approx(wanted)
+        assert extended(state, Extension(trajectories=10)).budget.trajectories == 5010
+    # The last blocks took longer than the limit and the extension together.
+    budget = Budget(seconds=state.seconds / 4)
+    state.opened = msgspec.structs.replace(state.opened, spec=msgspec.structs.replace(free, budget=budget))
+    more = state.seconds / 2
+    assert extended(state, Extension(seconds=more)).budget.seconds == pytest.approx(state.seconds + more)
+
+
+def test_a_coupling_outside_the_range_is_refused_unless_the_range_is_widened(finished):
+    state = state_of(finished)
+    for outside in (50.0, 4.899):
+        with pytest.raises(SpecError, match="within the range"):
+            asked_beside(ROUNDS, Extension(betas=(5.0, outside)))
+        with pytest.raises(SpecError, match="within the range"):
+            extended(state, Extension(trajectories=500, betas=(outside,)))
+    assert asked_beside(ROUNDS, Extension(betas=(50.0,), widen=True)).lattice.beta_max == 50.0
+    assert extended(state, Extension(trajectories=500, betas=(4.9, 5.3))).lattice == ROUNDS.lattice
+
+
+def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
+    before = state_of(copy)
+    busy = max(before.chains.values(), key=lambda chain: chain.measured)
+    with Campaign.resume(copy, more=Extension(trajectories=1, betas=(5.07, 6.0), widen=True)) as campaign:
+        assert campaign.spec.steering.points == (5.07, 6.0)
+    gone = (busy.beta, 6.0)
+    with Campaign.resume(copy, more=Extension(trajectories=900, remove=gone)) as campaign:
+        after = campaign.run()
+    assert after.spec.lattice == ROUNDS.lattice
+    assert after.spec.steering.points == (5.07,)
+    new = after.visits[len(before.visits) :]
+    assert 5.07 in [visit.beta for visit in new]
+    assert len(new) > 3
+    assert not any(after.spec.near(visit.beta, gone) for visit in new)
+    assert after.chains[busy.id].measured == busy.measured  # what was measured stays
+    with pytest.raises(SpecError, match=r"5\.07"):
+        extended(after, Extension(trajectories=900, remove=(5.2999,)))
+    again = extended(after, Extension(trajectories=900, betas=(busy.beta,)))
+    assert again.steering.removed == (6.0,)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +199,7 @@ def test_beside_a_spec_budgets_and_volumes_take_its_place():
     assert spec.lattice.beta_min == preset("demo").lattice.beta_min
     six = asked_beside(preset("demo"), Extension(volumes=((12, 12, 12, 6),))).lattice
     assert six.beta_min < 5.894 < six.beta_max
-    assert asked_beside(CampaignSpec(), Extension(betas=(5.68, 5.9))).steering.points == (5.68, 5.9)
+    assert asked_beside(CampaignSpec(), Extension(betas=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
     assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
     with pytest.raises(SpecError, match="sea quarks"):
         asked_beside(preset("dynamical-nf4"), Extension(volumes=((8, 8, 8, 6),)))
@@ -160,7 +207,7 @@ def test_beside_a_spec_budgets_and_volumes_take_its_place():
 
 def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
     tiny = preset("plasma-tiny")
-    spec = asked_beside(tiny, Extension(volumes=((300,), (200,)), betas=(30.0, 120.0)))
+    spec = asked_beside(tiny, Extension(volumes=((300,), (200,)), betas=(30.0, 120.0), widen=True))
     assert spec.plasma.particles == (300, 200)
     assert (spec.plasma.gamma_min, spec.plasma.gamma_max) == (30.0, 400.0)
     assert [math.exp(at) for at in spec.steering.points] == pytest.approx([30.0, 120.0])

@@ -64,6 +64,20 @@ def test_commands_go_to_the_campaign_and_its_answer_comes_back(page):
     assert "conductor" not in about["steerers"]["curve"]
 
 
+def test_limits_and_points_are_extended_as_on_the_command_line(page):
+    def said(what, **asked):
+        return json.loads(post(page, json.dumps({"what": what, "asked": asked}))[1])
+
+    limit = page.run.campaign.spec.budget.trajectories + 60
+    assert said("extend", trajectories="60") == {"accepted": True, "said": f"now ends at {limit} updates"}
+    before = page.run.campaign.spec
+    assert not said("coupling", beta="50")["accepted"]
+    assert said("coupling", beta="50", widen="yes")["accepted"]
+    assert page.run.campaign.spec.lattice.beta_max == 50.0
+    assert said("remove", beta="50")["accepted"]
+    assert page.run.campaign.spec.lattice == before.lattice
+
+
 def test_a_campaign_that_does_not_run_says_so(page):
     status, answer = post(page, path="/command?campaign=1")
     assert status == 409

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
 from metalforge.core.pages import Paragraphs
 from metalforge.core.phases import Phase
@@ -113,6 +113,18 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def budget_text(spec: CampaignSpec) -> str:
+    """Return what ends a campaign: ``9000 updates or 150 s or an error of 0.002``."""
+    budget = spec.budget
+    limits = {
+        "{} updates": budget.trajectories,
+        "{:.10g} s": budget.seconds,
+        "{:g} J": budget.joules,
+        "an error of {:g}": budget.target_error,
+    }
+    return " or ".join(text.format(limit) for text, limit in limits.items() if limit is not None)
 
 
 def one_line(text: str) -> str:

@@ -4,8 +4,8 @@
 `pause`, `resume`              the graph ends as at an interruption, with every chain in its file, and begins again;
                                meanwhile nothing is computed, and no budget of seconds is spent
 `stop`                         as Ctrl-C: interrupted, and to be resumed
-`extend`, `volume`,            as `metalforge resume` with the same options: the graph ends in the same way and begins
-`coupling`, `steerer`          again with another spec. Visits that were decided are completed as they were
+`extend`, `volume`, `steerer`  as `metalforge resume` with the same options: the graph ends in the same way and begins
+`coupling`, `remove`           again with another spec. Visits that were decided are completed as they were
 `rewire`                       the screen leaves the way of the blocks, comes back, or is left to its rule again
 =============================  =====================================================================================
 
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metalforge.campaign.extending import extended
-from metalforge.campaign.report.words import one_line
+from metalforge.campaign.report.words import budget_text, one_line
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Commanded, Decided, Sampled
 from metalforge.core.errors import MetalforgeError, SpecError
@@ -155,7 +155,8 @@ class Controls:
         except MetalforgeError as error:
             self._say(waiting, False, one_line(str(error)))
         else:
-            waiting.answer(True, "in force")
+            extends = waiting.command.what == "extend"
+            waiting.answer(True, f"now ends at {budget_text(self._campaign.spec)}" if extends else "in force")
 
     def _say(self, waiting: WaitingCommand, accepted: bool, said: str) -> None:
         """Write what was asked and said, then say it."""

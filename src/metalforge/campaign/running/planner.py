@@ -524,7 +524,8 @@ class Planner:
 
     def _tell(self, chain: ChainLog) -> None:
         """Tell the volume's steerer what a chain has measured in its complete visits."""
-        if not chain.complete or chain.abandoned or chain.dims not in self._plan.steerers:
+        known = chain.dims in self._plan.steerers and self.spec.covers(chain.beta)
+        if not chain.complete or chain.abandoned or not known:
             return
         with self._book.reading():
             observed = observer_of(self.spec, chain)

@@ -26,9 +26,6 @@ from .couplings import by_couplings, couplings_of
 from .expecting import waits_for_scouts
 from .lengths import Lengths
 
-SNAP = 0.01
-"""Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
-reweighting makes no difference between the two."""
 NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
 """Said of visits after a trial of exchange that did not pay."""
 
@@ -130,7 +127,7 @@ class VisitPlan:
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
         need = {dims: self._need(dims, state, made) for dims in who.volumes}
         for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
-            there = [c for c in chains if c.dims == dims and not c.abandoned]
+            there = [c for c in chains if c.dims == dims and not c.abandoned and (c.ladder or self._may_visit(c.beta))]
             here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
             waiting = [visit for visit in pending if visit.dims == dims]
             wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead)
@@ -210,8 +207,10 @@ class VisitPlan:
             return ladder
         if isinstance(steerer := self.steerers[dims], ExpectsPeak):
             steerer.expect(state.prior(dims, by_heads=self.heads))
-        found = ahead.next(dims, steerer, [visit.beta for visit in pending])
-        if found is not None:
+        # A steerer looks elsewhere when a point is taken, under way or removed; it is told nothing outside its range.
+        taken = [beta for beta in (*(v.beta for v in pending), *self.spec.steering.removed) if self.spec.covers(beta)]
+        found = ahead.next(dims, steerer, taken)
+        if found is not None and self._may_visit(found.beta):
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
             # What grew or melted is over, and says no more: a crossing wants trajectories of their own.
             theory = self.spec.theory
@@ -221,7 +220,8 @@ class VisitPlan:
         if not idle:
             return None
         least = min(idle, key=lambda c: (c.complete, c.id))
-        return Wish(least.beta, "the steerer has no wish: more for the chain that has least", "rule:least")
+        why = "the steerer has no wish" if found is None else f"{found.beta:.5g} was removed"
+        return Wish(least.beta, f"{why}: more for the chain that has least", "rule:least")
 
     def _wanted(
         self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
@@ -245,7 +245,7 @@ class VisitPlan:
             if there := [c for c in here if _serves(c.beta, c.start, want) and c.id not in busy]:
                 least = min(there, key=lambda c: (c.complete, c.id))
                 return Wish(least.beta, f"{reason}: more for the one that is there", "evidence", chain=least)
-            if len(here) < self.spec.steering.most and self._inside(want.beta):
+            if len(here) < self.spec.steering.most and self._may_visit(want.beta):
                 start: Start = "cold" if want.start == "cold" or (not want.start and len(here) % 2) else "hot"
                 return Wish(want.beta, reason, "evidence", start=start)
         return None
@@ -267,21 +267,18 @@ class VisitPlan:
             return Wish(least.beta, "more of its ladder", "exchange", chain=least, betas=plan.betas)
         return Wish(plan.betas[0], plan.reason, "exchange", betas=plan.betas)
 
-    def _inside(self, beta: float) -> bool:
-        return self.spec.theory.low <= beta <= self.spec.theory.high
-
     def _follow(
         self, scout: Dims, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
         """Return a flagged beta: one that was not visited yet, else the one with the least updates."""
         scouts = [c for c in state.chains.values() if c.dims == scout]
-        flagged = sorted({c.beta for c in scouts if c.flagged})
+        flagged = sorted({c.beta for c in scouts if c.flagged and self._may_visit(c.beta)})
         under_way = [visit.beta for visit in pending]
-        free = [beta for beta in flagged if not self._near(beta, under_way)]
-        fresh = [beta for beta in free if not self._near(beta, [c.beta for c in here])]
+        free = [beta for beta in flagged if not self.spec.near(beta, under_way)]
+        fresh = [beta for beta in free if not self.spec.near(beta, [c.beta for c in here])]
         if fresh:
             return Wish(fresh[0], f"flagged by the scout on {scout}", "follow")
-        chains = [c for c in here if self._near(c.beta, free)]
+        chains = [c for c in here if self.spec.near(c.beta, free)]
         if not chains:
             return None
         least = min(chains, key=lambda c: (c.complete, c.id))
@@ -294,11 +291,10 @@ class VisitPlan:
             return None
         nearest = min(idle, key=lambda c: (abs(c.beta - beta), c.id))
         full = len(here) >= self.spec.steering.most
-        return nearest if full or self._near(beta, [nearest.beta]) else None
+        return nearest if full or self.spec.near(beta, [nearest.beta]) else None
 
-    def _near(self, beta: float, others: Sequence[float]) -> bool:
-        width = self.spec.theory.high - self.spec.theory.low
-        return any(abs(beta - other) <= SNAP * width for other in others)
+    def _may_visit(self, beta: float) -> bool:
+        return self.spec.covers(beta) and not self.spec.near(beta, self.spec.steering.removed)
 
     def _need(self, dims: Dims, state: CampaignState, visited: Counter[Dims]) -> tuple[bool, bool, float, int]:
         """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.

@@ -12,7 +12,10 @@ const formsOf = (words) => [
   {what: "volume", title: words.system, button: "add", fields: [
     {name: "dims", label: words.system, unit: `as in ${words.system_like}`, pattern: "[0-9,\\s]+", placeholder: words.system_like, required: true}]},
   {what: "coupling", title: "Couplings", button: "add", fields: [
-    {name: "beta", label: words.coupling, unit: `as in ${words.coupling_like}`, pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true}]},
+    {name: "beta", label: words.coupling, unit: `as in ${words.coupling_like}`, pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true},
+    {name: "widen", label: "widen the range", type: "checkbox", value: "yes"}]},
+  {what: "remove", title: "Remove couplings", button: "remove", fields: [
+    {name: "beta", label: words.coupling, unit: "no more visits there", pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true}]},
   {what: "rewire", title: "Screen", button: "rewire", fields: [{name: "screen", label: "screen", options: [
     ["before", "in the way of the blocks"], ["beside", "beside it"], ["auto", "left to its rule"]]}]},
 ];
