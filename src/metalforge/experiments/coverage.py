@@ -189,7 +189,7 @@ def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
 
 
 def _outcome(case: Case, state: CampaignState, rules: str) -> CoverageOutcome:
-    found = finding(state, state.spec.theory.systems[0], n_bootstrap=200)
+    found = finding(state, state.spec.theory.systems[0])
     stopped_by = "" if state.finished is None else state.finished.stopped_by
     return _said(case, state.spec.seed, found, stopped_by, state.trajectories, rules)
 

@@ -224,7 +224,7 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
         with Campaign.open(spec, Path(folder)) as campaign:
             state = campaign.run()
         looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
-        found = finding(state, case.dims, n_bootstrap=200)
+        found = finding(state, case.dims)
     fixed = next((look for look in reversed(looks) if look.work <= case.fixed), SteeringLook(0.0, None, None))
     work = sum(chain.rows * prod(chain.dims) for chain in state.chains.values()) / prod(case.dims)
     peak, said = found.transition, state.expected(case.dims)

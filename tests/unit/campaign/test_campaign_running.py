@@ -6,10 +6,13 @@ import threading
 import msgspec
 import pytest
 
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.sections import headline
 from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.equipment import Tools
+from metalforge.campaign.running.estimator import write_estimates
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Brief, Order, Volley
 from metalforge.campaign.running.pool import ChainPool
@@ -32,6 +35,40 @@ def test_the_target_error_ends_a_campaign_and_it_says_so(tmp_path):
     assert state.finished.stopped_by == "target"
     assert state.trajectories < 10_000
     assert state.latest(spec.lattice.volumes[0]).error <= 0.05
+
+
+def test_a_campaign_goes_on_where_its_last_rows_undo_the_evidence(tmp_path, monkeypatch):
+    undone = []
+
+    def contradicted(book):
+        write_estimates(book)
+        if not undone:
+            undone.append(book.state.trajectories)
+            book.write(msgspec.structs.replace(book.state.estimates[-1], established=False))
+
+    monkeypatch.setattr(campaigns, "write_estimates", contradicted)
+    spec = msgspec.structs.replace(QUICK, budget=Budget(trajectories=20_000, target_error=0.07))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished.stopped_by == "target"
+    assert state.trajectories > undone[0]
+    assert state.estimates[-1].established
+
+
+@pytest.mark.parametrize("budget", [Budget(trajectories=1500), Budget(trajectories=20_000, target_error=0.07)])
+@pytest.mark.parametrize("spec", [QUICK, ROUNDS])
+def test_the_last_estimate_is_the_result_that_is_quoted(spec, budget, tmp_path):
+    with Campaign.open(msgspec.structs.replace(spec, budget=budget), tmp_path / "run") as campaign:
+        state = campaign.run()
+        seen = campaign.view().volumes[0]
+    quoted, last = result_of(state).headline, state.estimates[-1]
+    assert last.trajectories == state.trajectories
+    assert (last.beta_c, last.error) == (quoted.transition.beta_c, quoted.transition.error)
+    assert (seen.beta_c, seen.error, seen.evidence) == (last.beta_c, last.error, quoted.evidence)
+    assert f"all {len(seen.evidence)} requirements" in headline(state, result_of(state)) or not quoted.established
+    if state.finished.stopped_by == "target":
+        assert quoted.established
+        assert quoted.transition.error <= budget.target_error
 
 
 def test_joules_end_a_campaign_where_a_meter_reads_them(tmp_path):

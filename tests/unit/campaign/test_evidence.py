@@ -5,8 +5,16 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.agreement import share_pull
-from metalforge.campaign.physics.evidence import MAX_PULL, MIN_BLOCKS, NOT_APPLICABLE, PlannedPoints, finding_of
+from metalforge.campaign.physics.agreement import ratio_pull, share_pull
+from metalforge.campaign.physics.evidence import (
+    FALSE_ALARM,
+    MAX_PULL,
+    MIN_BLOCKS,
+    NOT_APPLICABLE,
+    PlannedPoints,
+    finding_of,
+    pull_limit,
+)
 from metalforge.campaign.physics.phases import crossings, sides, transits
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, RARE, ExactChains
@@ -260,6 +268,26 @@ def test_the_time_in_a_phase_is_judged_by_its_exact_distribution():
             assert np.mean(np.abs(pulls) > size) < 1.15 * chance + 0.002
     # A chain that never went up is as likely as no event of a Poisson process.
     assert share_pull(1000, 0.0, False, 0.2, 50.0) == pytest.approx(-NormalDist().inv_cdf(1 - np.exp(-4)), abs=1e-6)
+
+
+def test_the_pull_of_a_mean_square_has_the_tails_of_a_gaussian():
+    rng, dof = np.random.default_rng(5), 20
+    ratios = rng.chisquare(dof, 200_000) / dof
+    pulls = np.array([ratio_pull(ratio, 2 / dof) for ratio in ratios])
+    expected = 1 - NormalDist().cdf(3.5)
+    assert np.mean(pulls > 3.5) < 3 * expected
+    assert np.mean((ratios - 1) / np.sqrt(2 / dof) > 3.5) > 8 * expected  # the plain standard score
+    assert abs(pulls.mean()) < 0.02
+    assert pulls.std() == pytest.approx(1, abs=0.02)
+
+
+def test_the_limit_of_the_largest_pull_follows_the_number_of_chains():
+    rng = np.random.default_rng(6)
+    for chains in (20, 100, 400):
+        largest = np.abs(rng.normal(size=(20_000, chains))).max(axis=1)
+        assert np.mean(largest > pull_limit(chains)) < 2.5 * FALSE_ALARM
+    assert np.mean(largest > MAX_PULL) > 10 * FALSE_ALARM  # the limit of twenty chains, used for 400
+    assert pull_limit(1) == MAX_PULL
 
 
 def test_where_a_chain_is_has_a_memory_and_transits_are_in_the_middle():

@@ -24,6 +24,14 @@ def test_one_lucky_look_does_not_end_a_campaign():
     assert target_reached(looks(0.6, 0.6, 0.6, 0.6), target)
 
 
+def test_the_error_of_the_last_look_must_meet_the_target_as_well_as_the_fit():
+    seen = looks(*8 * [0.6], 0.7)
+    target = 0.65 / 0.7 * seen[-1].error
+    assert fitted_error(seen) < target
+    assert not target_reached(seen, target)
+    assert target_reached(looks(*9 * [0.6]), target)
+
+
 def test_evidence_must_hold_at_two_looks_in_a_row():
     done = looks(1, 1, 1)
     assert target_reached(done, 1.0)

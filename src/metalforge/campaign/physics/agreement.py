@@ -15,7 +15,13 @@ chain's beta, and tau_int those of all chains near it. Where there are two phase
   tail, as a Gaussian's, is the pull. What came before the first row does not matter.
 - *<E> and <|L|>, given that*: the mean of E - <E>_phase over the rows inside a phase. Rows on the way between them are
   left to the first question: they are few, far from either mean, and all from a handful of crossings.
-- *chi, given that*: the mean of (|L| - <|L|>_phase)^2 over the same rows, against their variance.
+- *chi, given that*: the mean of (|L| - <|L|>_phase)^2 over the same rows, over its expected value. Such a ratio r of
+  relative variance v is distributed like chi^2_k / k with k = 2 / v, whose upper tail is far longer than a Gaussian's
+  where k is small. The pull is therefore that of its cube root, which is close to a Gaussian,
+
+      (r^(1/3) - (1 - v / 9)) / (v / 9)^(1/2)
+
+  (E. B. Wilson and M. M. Hilferty, Proc. Natl. Acad. Sci. 17 (1931) 684).
 
 With one phase the last two are left, over all rows.
 """
@@ -97,14 +103,23 @@ def _central(sums: Floats, joint: Joint) -> Floats:
 
 def _within(chain: MeasuredChain, track: PhaseTrack, phases: Floats) -> Floats:
     """Return the pulls of E, of the order parameter and of its variance in the rows inside the phases."""
-    off, variance = np.zeros(3), np.zeros(3)
+    off, variance, squares = np.zeros(3), np.zeros(3), 0.0
     for phase, (heat, heat_variance, mean, order_variance, fourth) in zip((False, True), phases, strict=True):
         there = track.inside & (track.upper == phase)
         order = chain.order[there] - mean
         off += np.sum(chain.energy[there] - heat), np.sum(order), np.sum(order**2 - order_variance)
         surprise = max(fourth, LEAST_B4 * order_variance**2) - order_variance**2
         variance += order.size * np.array([heat_variance, order_variance, surprise])
-    return np.asarray(off / np.sqrt(2 * np.array(track.within) * np.maximum(variance, 1e-300)), dtype=np.float64)
+        squares += order.size * order_variance
+    variance = 2 * np.array(track.within) * np.maximum(variance, 1e-300)
+    energy, mean, _ = off / np.sqrt(variance)
+    chi = ratio_pull(1 + off[2] / squares, variance[2] / squares**2) if squares > 0 else 0.0
+    return np.array([energy, mean, chi])
+
+
+def ratio_pull(ratio: float, variance: float) -> float:
+    """Return how surprising the ratio of a mean square to its expected value is, given its relative variance."""
+    return float((np.cbrt(max(ratio, 0.0)) - (1 - variance / 9)) / np.sqrt(variance / 9))
 
 
 def share_pull(rows: int, own: float, began_above: bool, share: float, tau: float) -> float:

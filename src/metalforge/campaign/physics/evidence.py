@@ -50,8 +50,9 @@ JOINT = 3.0
 so that fifty of them are needed whatever they hold: of so many the spread, and with it the error, is known to a
 tenth."""
 MAX_PULL = 4.0
-"""Largest disagreement of a chain with the curve, in standard errors: of 20 pulls of a Gaussian one in 800 is larger;
-those of short chains have longer tails."""
+"""Largest disagreement of a chain with the curve, in standard errors, where up to 20 chains are compared."""
+FALSE_ALARM = 1 / 800
+"""Probability that the largest of 20 Gaussian pulls is beyond `MAX_PULL`; for more chains the limit keeps it."""
 JUDGED_TAU = 20.0
 """Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
 MIN_OVERLAP = 0.1
@@ -291,10 +292,17 @@ def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
         text = f"no chain is longer than {JUDGED_TAU:g} tau_int: longer chains"
         return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
     worst = judged[np.argmax(np.abs(pulls[judged]))]
-    value = float(abs(pulls[worst]))
+    value, limit = float(abs(pulls[worst])), pull_limit(judged.size)
     beta = found.chains[worst].beta
-    text = f"the chain at beta = {beta:.5g} is so many standard errors from what all chains together give"
-    return Evidence(name=name, holds=value <= MAX_PULL, value=value, needed=MAX_PULL, at_most=True, text=text)
+    text = f"of {judged.size} chains, that at beta = {beta:.5g} is so many standard errors from all chains together"
+    return Evidence(name=name, holds=value <= limit, value=value, needed=limit, at_most=True, text=text)
+
+
+def pull_limit(chains: int) -> float:
+    """Return the limit for the largest pull of so many chains, which sound chains exceed once in 800 campaigns."""
+    from scipy.special import ndtri
+
+    return max(MAX_PULL, round(float(-ndtri(FALSE_ALARM / (2 * chains))), 2))
 
 
 def _shares(found: Located) -> Evidence:

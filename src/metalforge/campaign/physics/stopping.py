@@ -6,8 +6,9 @@ error that decides is therefore a fit through all looks i,
 
     sigma = a n^(-1/2),     ln a = sum_i w_i (ln sigma_i + ln(n_i) / 2) / sum_i w_i,     w_i = n_i,
 
-n_i the effective samples that carried the peak then: later looks hold what earlier ones held, and more. And all
-evidence must hold at two looks in a row.
+n_i the effective samples that carried the peak then: later looks hold what earlier ones held, and more. The error of
+the last look, which is the one that is quoted, must be below the target as well, and all evidence must hold at two
+looks in a row.
 """
 
 from collections.abc import Sequence
@@ -38,8 +39,8 @@ def fitted_error(looks: Sequence[PrecisionLook]) -> float | None:
 
 
 def target_reached(looks: Sequence[PrecisionLook], target: float) -> bool:
-    """Return whether the campaign may end: evidence at the last looks in a row, and a fitted error below the target."""
+    """Return whether the campaign may end: evidence at the last looks, and fitted and last error below the target."""
     if len(looks) < IN_A_ROW or not all(look.established for look in looks[-IN_A_ROW:]):
         return False
-    error = fitted_error(looks)
-    return error is not None and error <= target
+    fitted, last = fitted_error(looks), looks[-1].error
+    return fitted is not None and last is not None and max(fitted, last) <= target

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.agreement import Pulls
-from metalforge.campaign.physics.evidence import JUDGED_TAU, MAX_PULL, MIN_CROSSINGS, Finding
+from metalforge.campaign.physics.evidence import JUDGED_TAU, MIN_CROSSINGS, Finding, pull_limit
 from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, density_of, shape_at, weights_at
 from metalforge.campaign.physics.selection import MeasuredChain
 from metalforge.campaign.physics.transition import Transition
@@ -177,11 +177,12 @@ def _pulls(peak: ReportedPeak, axis: Axes) -> None:
         place, colour = beta + (i - 1) * aside, COLOURS[i]
         axis.plot(place[judged], values[judged], marker, ms=5, color=colour, label=name)
         axis.plot(place[~judged], values[~judged], marker, ms=5, mec=colour, mfc="white")
-    for limit in (-MAX_PULL, MAX_PULL):
-        axis.axhline(limit, color=INK, lw=1, ls="--")
+    limit = pull_limit(max(int(judged.sum()), 1))
+    for level in (-limit, limit):
+        axis.axhline(level, color=INK, lw=1, ls="--")
     axis.axhline(0, color=GREY, lw=0.8)
     low, high = axis.get_ylim()
-    axis.set_ylim(min(low, -1.2 * MAX_PULL), max(high, 1.2 * MAX_PULL))
+    axis.set_ylim(min(low, -1.2 * limit), max(high, 1.2 * limit))
     peak.mark(axis)
     axis.set(xlabel=BETA, ylabel="pull [errors]", title=peak.lattice)
     axis.legend(ncols=4, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))

@@ -25,9 +25,6 @@ from .heads import HeadAccount, accounts_of, answers_of
 from .points import ChainResult, chain_results
 from .words import item_text, lattice_name
 
-N_BOOTSTRAP = 200
-"""Replicas of the quoted error, which is then known to 5 %; while it runs there are fewer."""
-
 
 class VolumeResult(ResultPart, frozen=True, kw_only=True):
     """beta_c of one volume with its evidence; `reason` says why it is not located or not established."""
@@ -217,7 +214,7 @@ def findings_of(state: CampaignState) -> dict[Dims, Finding]:
             dims: Finding(transition=None, reason=one.said, evidence=one.evidence)
             for dims, one in zip(state.spec.theory.systems, found, strict=True)
         }
-    return {dims: finding(state, dims, n_bootstrap=N_BOOTSTRAP) for dims in state.spec.theory.systems}
+    return {dims: finding(state, dims) for dims in state.spec.theory.systems}
 
 
 def plasma_findings(state: CampaignState) -> list[TransportFinding | FreezingFinding]:

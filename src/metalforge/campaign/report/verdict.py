@@ -83,9 +83,8 @@ def _subject(result: CampaignResult) -> str:
 def _of_volume(result: CampaignResult, found: Transition) -> tuple[str, str]:
     """Return what the number of one lattice means, and in one line what it rests on."""
     order, lattice = ORDERS[result.observable].text, lattice_text(found.dims)
-    held = sum(item.needed is not None for item in result.headline.evidence)
     meaning = say("verdict.of-volume", order=order, lattice=lattice, found=found)
-    return meaning, say("verdict.volume-rests", found=found, held=held)
+    return meaning, say("verdict.volume-rests", found=found, held=len(result.headline.evidence))
 
 
 def _of_infinite_volume(result: CampaignResult, fit: FiniteSizeFit) -> tuple[str, str]:

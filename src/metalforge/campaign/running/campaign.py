@@ -54,7 +54,7 @@ from metalforge.native.engine import continues, family_of_engine
 from .book import Book
 from .controls import Controls
 from .equipment import HeadReader, Tools
-from .estimator import Estimator
+from .estimator import Estimator, write_estimates
 from .graph import build_graph, silicon_of
 from .heads import PROFILE, load_heads, on_device
 from .lanes import ChainLane, arranged, producer_here
@@ -302,7 +302,10 @@ class Campaign(Closing):
     def segment(
         self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
-        """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere."""
+        """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere.
+
+        The last estimate is of all rows, and is the result that is quoted: a target must be met by it.
+        """
         asked = until or (lambda: False)
         while True:
             planner = self._graph(ordering, reader, lambda: asked() or self._machines.grown())
@@ -311,6 +314,10 @@ class Campaign(Closing):
                 self.book.write(Decided(what="lane", by=name, reason=f"lost, others go on: {reason}"))
             more = planner.stopped_by == "exhausted" and not asked() and self._machines.grown()
             if not (planner.lost or (more and not self.ends)):
+                if not asked() and not (self.ends and self.spec.running.deterministic):
+                    write_estimates(self.book)
+                if planner.stopped_by == "target" and not self.ends and not target_met(self.state):
+                    continue  # blocks that came in after the target was met have changed the evidence
                 return planner.stopped_by
             self._lost |= set(planner.lost)
             self._lanes = self._machines.lanes(self.spec, self._lost)

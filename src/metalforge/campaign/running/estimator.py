@@ -1,11 +1,11 @@
-"""What a campaign looks for while it runs, estimated after visits, but seldom and for a small part of the time."""
+"""Estimates of the campaign's result while it runs: after visits, for a small share of the time, and at the end."""
 
 import time
 from collections.abc import Callable
 from threading import Thread
 
 from metalforge.campaign.findings import estimator_of
-from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.core.closing import Closing
 
 from .book import Book
@@ -15,8 +15,6 @@ SHARE = 0.05
 GROWTH = 1.5
 """Factor by which the updates must have grown for an estimate whatever its share: where chains are fast, waiting for
 the share would be most of the time, and there are few such estimates."""
-REPLICAS = 60
-"""Bootstrap replicas while it runs: errors to 9 %."""
 
 
 class Estimator(Closing):
@@ -66,16 +64,30 @@ class Estimator(Closing):
 
     def _estimate(self) -> None:
         began = self._clock()
-        deterministic = self._spec.running.deterministic
-        for dims in self._spec.theory.systems:
-            with self._book.reading() as state:
-                estimate = estimator_of(state, dims, complete=deterministic, n_bootstrap=REPLICAS)
-                used = sum(c.complete for c in state.chains.values())
-                known = state.last_look(dims)
-                trajectories = used if deterministic else state.trajectories
-            if estimate is not None and (known is None or known.trajectories != trajectories):
-                self._book.write(estimate(trajectories))
+        write_estimates(self._book)
         if self._after is not None:
             self._after()
         self._ended = self._clock()
         self._cost = self._ended - began
+
+
+def write_estimates(book: Book) -> None:
+    """Write an estimate for every system that has been updated since its last one."""
+    for dims in book.state.spec.theory.systems:
+        exchanging = book.state.exchanging(dims)
+        if _write_estimate(book, dims) and book.state.exchanging(dims) != exchanging:
+            _write_estimate(book, dims, again=True)  # the exchange of couplings began or ended: other chains count now
+
+
+def _write_estimate(book: Book, dims: Dims, *, again: bool = False) -> bool:
+    """Write an estimate of a system unless nothing has changed since the last one; return whether it was written."""
+    with book.reading() as state:
+        complete = state.spec.running.deterministic
+        made = sum(c.complete for c in state.chains.values()) if complete else state.trajectories
+        known = state.last_look(dims)
+        if known is not None and known.trajectories == made and not again:
+            return False
+        estimate = estimator_of(state, dims, complete=complete)
+    if estimate is not None:
+        book.write(estimate(made))
+    return estimate is not None
