@@ -108,6 +108,22 @@ def in_groups(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
     return [numbers[i : i + size] for i in range(0, len(numbers), size)]
 
 
+def killed_and_resumed(
+    numbers: Sequence[int], folder: Path, seconds: float, rng: random.Random
+) -> list[dict[str, Any]]:
+    """Begin scans side by side, kill each at a random moment, and resume those that had begun."""
+    running = [scan(n, folder, seconds) for n in numbers]
+    began = time.monotonic()
+    for at, n in sorted((rng.uniform(*KILLED_AFTER_S), n) for n in range(len(running))):
+        time.sleep(max(0.0, at - (time.monotonic() - began)))
+        os.kill(running[n][1].pid, signal.SIGKILL)
+    begun = [out for out, process in running if process.wait() and (out / "journal.jsonl").exists()]
+    return [
+        ended(out, process, "killed and resumed")
+        for out, process in [(o, started("resume", str(o), "--json")) for o in begun]
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scans", type=int, default=60)
@@ -115,32 +131,26 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="budget of each scan")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
-    rng, rows = random.Random(35), []
+    rng, rows = random.Random(35), list[dict[str, Any]]()
+    alone = options.scans // 10
+    together = in_groups(range(alone, options.scans), SIDE_BY_SIDE)
+    killed = in_groups(range(options.scans, options.scans + options.kills), SIDE_BY_SIDE)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        alone = options.scans // 10
-        groups = [[n] for n in range(alone)] + in_groups(range(alone, options.scans), SIDE_BY_SIDE)
-        for group in groups:
-            kind = "alone" if len(group) == 1 else f"{len(group)} at a time"
-            for out, process in [scan(n, folder, options.seconds) for n in group]:
-                rows.append(ended(out, process, kind))
-            print(rows[-len(group) :], flush=True)
-        for group in in_groups(range(options.scans, options.scans + options.kills), SIDE_BY_SIDE):
-            running = [scan(n, folder, options.seconds) for n in group]
-            deaths = sorted((rng.uniform(*KILLED_AFTER_S), n) for n in range(len(running)))
-            began = time.monotonic()
-            for at, n in deaths:
-                time.sleep(max(0.0, at - (time.monotonic() - began)))
-                os.kill(running[n][1].pid, signal.SIGKILL)
-            begun = [out for out, process in running if process.wait() and (out / "journal.jsonl").exists()]
-            for out, process in [(out, started("resume", str(out), "--json")) for out in begun]:
-                rows.append(ended(out, process, "killed and resumed"))
-            print(rows[-len(begun) :], flush=True)
-        for row in rows:
-            if not row["rc"]:
-                row["rows"], row["differ"] = differing(folder / row["run"])
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1))
+        for group in [*killed, *([n] for n in range(alone)), *together]:
+            if group in killed:
+                found = killed_and_resumed(group, folder, options.seconds, rng)
+            else:
+                kind = "alone" if len(group) == 1 else f"{len(group)} at a time"
+                begun = [scan(n, folder, options.seconds) for n in group]
+                found = [ended(out, process, kind) for out, process in begun]
+            for row in found:
+                if not row["rc"]:
+                    row["rows"], row["differ"] = differing(folder / row["run"])
+            rows += found
+            print(*map(json.dumps, found), sep="\n", flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps(rows, indent=1))
     for kind in dict.fromkeys(row["kind"] for row in rows):
         some = [row for row in rows if row["kind"] == kind]
         codes = Counter(row["rc"] for row in some)

@@ -61,8 +61,17 @@ class Case(NamedTuple):
     """Chains side by side over two half widths either way, with the updates shared among them: no steered campaign."""
     substrate: str = "cpu"
     """Where real campaigns run; those of a card are left out where there is none."""
+    truth: tuple[float, float] | None = None
+    """beta_c of a lattice and its error, from a run that is far longer than the campaigns."""
+
+    @property
+    def known(self) -> tuple[float, float] | None:
+        """beta_c and its error, where they are known without the campaigns of the case."""
+        return (self.model.peak()[0], 0.0) if self.model is not None else self.truth
 
 
+LONG_4X2, LONG_8X4 = (0.0, 0.0), (0.0, 0.0)
+"""beta_c of 4^3x2 and 8^3x4 with its error, from `metalforge scan` with millions of updates on a GPU."""
 CASES = (
     Case("exact, one phase, to 0.0025", "target", 100, 120_000, 0.0025, CROSSOVER),
     Case("exact, one phase, to 0.004", "target", 100, 120_000, 0.004, CROSSOVER),
@@ -99,6 +108,21 @@ CASES = (
         first_seed=410_000,
         substrate="cuda:0",
     ),
+    # Short campaigns: is beta_c biased by more than its error allows for?
+    Case("exact, one phase, 20,000 updates", "budget", 300, 20_000, None, CROSSOVER, first_seed=600_000),
+    Case(
+        "4^3x2, 6,000 updates",
+        "budget",
+        50,
+        6_000,
+        None,
+        None,
+        (4, 4, 4, 2),
+        (5.0, 5.2),
+        first_seed=610_000,
+        truth=LONG_4X2,
+    ),
+    Case("8^3x4, 20,000 updates", "budget", 30, 20_000, first_seed=620_000, truth=LONG_8X4),
 )
 QUICK_CASES = (
     Case("exact, one phase, to 0.006", "target", 20, 40_000, 0.006, CROSSOVER._replace(step=0.03)),
@@ -214,6 +238,10 @@ SHARD_S = 2400.0
 """Longest time of a shard: no campaign is begun that might end later."""
 FAR = 4.0
 """Pulls beyond this are called wrong: a Gaussian gives 1 in 16,000."""
+MOST_BIAS = 0.2
+"""Mean pull, in quoted errors, below which a bias is negligible: it widens the scatter about the truth by 2 %."""
+FEW = 10
+"""Campaigns below which no bias can be seen."""
 ONE, TWO = (0.63, 0.73), 0.94
 """What the shares within one and two errors should be on exact models."""
 
@@ -252,9 +280,9 @@ def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarra
     """Return (beta_c - truth) / error and beta_c - truth of the established campaigns of a case."""
     quoted = [(o.beta_c, o.error) for o in outcomes if o.established and o.beta_c is not None and o.error]
     value, error = np.array(quoted, dtype=np.float64).reshape(-1, 2).T
-    if case.model is not None:
-        off = value - case.model.peak()[0]
-        return off / error, off
+    if case.known is not None:
+        off = value - case.known[0]
+        return off / np.hypot(error, case.known[1]), off
     return pulls_among(value, error)
 
 
@@ -270,7 +298,10 @@ def pulls_among(value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Result:
     rows, checks = [], []
-    head = "case, campaigns, established, within 1 error, within 2 errors, quoted / true error, beyond 4, updates"
+    head = (
+        "case, campaigns, established, within 1 error, within 2 errors, quoted / true error, bias / error, beyond 4, "
+        "updates"
+    )
     table: list[tuple[str, ...]] = [tuple(head.split(", "))]
     exact: list[np.ndarray] = []
     for case in cases:
@@ -278,11 +309,15 @@ def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Resul
         if not mine:
             continue
         pulls, off = pulls_of(case, mine)
-        table.append(_line(mine, pulls, off))
+        table.append(_line(case, mine, pulls, off))
         rows += list(_rows(case, mine, pulls))
         if case.model is not None:
             exact.append(pulls)
         far = int(np.sum(np.abs(pulls) > FAR))
+        if case.known is not None and pulls.size >= FEW:
+            mean, error = _bias(pulls)
+            asked = f"{case.name}: bias below {MOST_BIAS:g} of the error, within its own two errors"
+            checks.append((asked, f"{mean:+.2f} +- {error:.2f}", abs(mean) < MOST_BIAS + 2 * error))
         if case.has_peak:
             checks.append((f"{case.name}: none established and wrong by more than {FAR:g} errors", str(far), far == 0))
         else:
@@ -297,7 +332,12 @@ def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Resul
     return Result.of(rows, table, _words(cases, outcomes), checks)
 
 
-def _line(mine: Sequence[CoverageOutcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
+def _bias(pulls: np.ndarray) -> tuple[float, float]:
+    """Return the mean of pulls and its standard error."""
+    return float(pulls.mean()), float(pulls.std(ddof=1) / np.sqrt(pulls.size))
+
+
+def _line(case: Case, mine: Sequence[CoverageOutcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
     established = [o for o in mine if o.established]
     quoted = np.array([o.error for o in established if o.error])
     true = float(np.sqrt(np.mean(off**2))) if off.size > 1 else float("nan")
@@ -308,6 +348,7 @@ def _line(mine: Sequence[CoverageOutcome], pulls: np.ndarray, off: np.ndarray) -
         _within(pulls, 1),
         _within(pulls, 2),
         f"{np.sqrt(np.mean(quoted**2)) / true:.2f}" if off.size > 1 else "-",
+        "{:+.2f} +- {:.2f}".format(*_bias(pulls)) if case.known is not None and pulls.size > 1 else "-",
         str(int(np.sum(np.abs(pulls) > FAR))),
         f"{np.mean([o.updates for o in mine]):.0f}",
     )

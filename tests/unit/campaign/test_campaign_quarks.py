@@ -14,7 +14,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.warmup import WarmUp, warm_up_step
 
@@ -128,7 +128,7 @@ def test_a_column_that_begins_in_the_middle_of_a_chain_is_refused(records):
     begun = older(midway(records))
     rest = records[len(begun) :]
     late = next(i for i, r in enumerate(rest) if isinstance(r, Rows) and r.first > 0)
-    with pytest.raises(SpecError, match="condensate"):
+    with pytest.raises(InternalError, match="condensate"):
         fold([*begun, *(r for r in rest[: late + 1] if isinstance(r, Rows | Decided | BlockDone))])
 
 

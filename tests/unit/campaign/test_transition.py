@@ -7,10 +7,11 @@ from metalforge.campaign.physics import selection
 from metalforge.campaign.physics.curve import curve
 from metalforge.campaign.physics.selection import block_lengths, prepare
 from metalforge.campaign.physics.series import PointSeries
-from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.physics.transition import chain_errors, locate, locate_with
 from metalforge.core.errors import SpecError
 from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
 from metalforge.statistics.memory import pooled_tau
+from metalforge.statistics.susceptibility import susceptibility
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
 
 PEAK, HEIGHT = exact_peak()
@@ -88,6 +89,24 @@ def test_errors_hold_for_chains_of_thirty_tau():
     assert np.mean(pulls < 2) > 0.84  # 0.95, less 3.8
     # The negative control: errors three times too small would be seen.
     assert np.mean(pulls < 1 / 3) < 0.5
+
+
+def test_errors_of_short_chains_hold_beside_long_ones(around):
+    """Chains of 7 tau_int: their own Gamma-method error misses chi by many errors, that of all chains does not."""
+    betas = np.linspace(5.66, 5.72, 7)
+    off, own = [], []
+    for seed in range(12):
+        short = [p._replace(chain=f"short{i}") for i, p in enumerate(points(betas, 170, seed=100 + seed))]
+        found = chain_errors([*around, *short], locate_with([*around, *short], seed=seed, n_bootstrap=10))
+        for point, truth in zip(short, exact_chi(betas), strict=True):
+            if (errors := found.get(point.chain)) is not None:
+                alone = susceptibility(point.abs_loop, 512)
+                off.append((errors.chi - truth) / errors.chi_error)
+                own.append((alone.mean - truth) / alone.error)
+    assert len(off) > 60
+    assert np.mean(np.abs(off) > 3) < 0.03
+    assert np.std(off) < 1.3
+    assert np.mean(np.abs(own) > 3) > 0.1
 
 
 def test_order_of_chains_does_not_matter_and_seeds_do(around):

@@ -27,7 +27,7 @@ DAMAGES = [
     (lambda data: data[:20_000] + b"X" + data[20_001:], "damaged", True),
     (lambda data: b"not a journal\n" * 3, "journal", False),
     (lambda data: b"", "empty", False),
-    (lambda data: b"".join(LINES[1:9]), "record 0", False),
+    (lambda data: b"".join(LINES[1:9]), "does not follow", False),
 ]
 
 

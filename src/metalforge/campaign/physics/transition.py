@@ -89,6 +89,35 @@ class Located(NamedTuple):
     pulls: Pulls
 
 
+class ChainErrors(NamedTuple):
+    """chi of one chain, with the standard errors of its order parameter and of chi."""
+
+    order_error: float
+    chi: float
+    chi_error: float
+
+
+def chain_errors(points: Sequence[PointSeries], located: Located | None) -> dict[str, ChainErrors]:
+    """Return chi and errors by chain, without relying on a short chain's own variance and tau_int.
+
+    Chains that are too short are left out. For a chain that was joined, variance and B4 are those of all chains
+    reweighted to its beta, and tau_int is the one with which it was joined. Any other chain has its own variance, and
+    tau_int of all chains together.
+    """
+    found = {}
+    for chain in prepare(points)[0] if points else []:
+        mean_variance = 2 * chain.tau / chain.order.size * float(chain.order.var())
+        found[chain.point.chain] = ChainErrors(float(np.sqrt(mean_variance)), chain.chi, chain.chi_error)
+    if located is not None:
+        moments = located.joint.moments(np.array([chain.beta for chain in located.chains]))[:, 0]
+        for chain, spread, b4 in zip(located.chains, variance(moments), kurtosis(moments[1:]), strict=True):
+            chi = chain.point.spatial_volume * float(spread)
+            mean_variance = 2 * chain.tau / chain.order.size * float(spread)
+            chi_error = chi * float(np.sqrt((b4 - 1) * max(chain.tau, 1.0) / chain.order.size))
+            found[chain.point.chain] = ChainErrors(float(np.sqrt(mean_variance)), chain.chi, chi_error)
+    return found
+
+
 def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
     """Return where chi peaks, with its error from `n_bootstrap` replicas drawn from `seed`.
 

@@ -1,4 +1,7 @@
-r"""What each chain measured: means with Gamma-method errors, where its updates went, and how it ran.
+r"""What each chain measured: means with errors, where its updates went, and how it ran.
+
+Errors of the order parameter and its chi are those of the evidence, from all chains together (`chain_errors`): tau_int
+and variance of a short chain alone are too small. Other observables have Gamma-method errors.
 
 With sea quarks there is the chiral susceptibility. For one staggered field of four tastes, with colours summed and
 V = N_s^3 N_t sites, all in lattice units,
@@ -10,11 +13,15 @@ products of different ones: over noise the mean of c_i c_j with i != j is the sq
 variance of the noise, which is of the size of the signal and larger (`statistics.susceptibility`).
 """
 
+from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from metalforge.campaign.physics.evidence import Finding
+from metalforge.campaign.physics.transition import ChainErrors, chain_errors
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.lattice.registered import Value, described, value_of
@@ -37,7 +44,7 @@ class Quarks(NamedTuple):
 
 
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One chain: the order parameter and its chi with errors (None while it is too short), and its updates by phase.
+    """One chain: the order parameter and its chi with errors (None where it was left out), and its updates by phase.
 
     `values` are the means of the observables that have a column in the table, by name. `seconds` is measured:
     processor time of the threads that ran it. `effective` is measured / (2 tau_int of the order parameter).
@@ -58,12 +65,16 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     abandoned: str
 
 
-def chain_results(state: CampaignState) -> tuple[ChainResult, ...]:
+def chain_results(state: CampaignState, found: Mapping[Dims, Finding]) -> tuple[ChainResult, ...]:
     """Return every chain, by volume as in the spec, then beta."""
     order = {dims: i for i, dims in enumerate(state.spec.theory.systems)}
     chains = sorted(state.chains.values(), key=lambda c: (order.get(c.dims, len(order)), c.dims, c.beta, c.id))
-    lattice = state.spec.lattice
-    return tuple(_trajectory(chain) if lattice is None else _chain(chain, lattice.flavors) for chain in chains)
+    if (lattice := state.spec.lattice) is None:
+        return tuple(map(_trajectory, chains))
+    errors: dict[str, ChainErrors] = {}
+    for dims, finding in found.items():
+        errors |= chain_errors(state.points(dims), finding.located)
+    return tuple(_chain(chain, lattice.flavors, errors.get(chain.id)) for chain in chains)
 
 
 def _trajectory(chain: ChainLog) -> ChainResult:
@@ -89,7 +100,7 @@ def _given_up(chain: ChainLog) -> str:
     return next((d.reason for d in chain.decisions if d.what == "abandoned"), "")
 
 
-def _chain(chain: ChainLog, flavors: int) -> ChainResult:
+def _chain(chain: ChainLog, flavors: int, errors: ChainErrors | None) -> ChainResult:
     values = chain.series().order
     volume = chain.dims[0] * chain.dims[1] * chain.dims[2]
     enough = chain.measured >= FEWEST_ROWS
@@ -101,8 +112,10 @@ def _chain(chain: ChainLog, flavors: int) -> ChainResult:
         quenched=chain.by_phase["quench"],
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,
-        order=order,
-        chi=susceptibility(values, volume) if enough else None,
+        order=None if order is None or errors is None else replace(order, error=errors.order_error),
+        chi=None
+        if errors is None
+        else replace(susceptibility(values, volume), mean=errors.chi, error=errors.chi_error),
         values={
             name: value
             for name in chain.columns

@@ -230,7 +230,7 @@ def plasma_findings(state: CampaignState) -> list[TransportFinding | FreezingFin
 def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None) -> CampaignResult:
     """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
     found = found or findings_of(state)
-    chains = chain_results(state)
+    chains = chain_results(state, found)
     ended = state.finished is not None or state.interruption is not None
     seconds = state.seconds if ended else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
