@@ -10,7 +10,7 @@ from metalforge import native
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.errors import InternalError, MetalforgeError, SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.substrates.cpu import CpuSubstrate
 from reference.small_campaigns import ROUNDS, run_until
@@ -70,8 +70,15 @@ def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, check
 def test_rows_that_are_off_by_more_than_rounding_are_refused(interrupted, monkeypatch):
     shutil.rmtree(interrupted / "chains")
     monkeypatch.setattr(lanes, "producer_here", lambda: Elsewhere(1e-6))
-    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=r"differs.*journal"):
-        campaign.run()
+    with Campaign.resume(interrupted) as campaign:
+        with pytest.raises(MetalforgeError, match=r"cpu:elsewhere.*plaquette") as raised:
+            campaign.run()
+        assert not any(chain.abandoned for chain in campaign.state.chains.values())
+    causes = [raised.value, raised.value.__cause__]
+    assert any(isinstance(cause, InternalError) for cause in causes)
+    monkeypatch.undo()
+    with Campaign.resume(interrupted) as campaign:  # nothing is lost where it ran before
+        assert campaign.run().finished is not None
 
 
 def test_another_family_is_refused(interrupted, monkeypatch):

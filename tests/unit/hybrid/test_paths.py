@@ -103,6 +103,7 @@ def test_approach_c_needs_registers(weights):
             self._inner = EmulatedDevice()
             self.n_slots = None
             self.slots, self.load, self.statistics = self._inner.slots, self._inner.load, self._inner.statistics
+            self.spent = self._inner.spent
 
     with pytest.raises(PlacementError, match="register map"):
         Rectified(weights, DevicePrograms(Plain()), Ranges(1, 1), "C")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.core.rows import ChainFaultError
+from metalforge.core.rows import ChainFaultError, IrreproducibleError
 from metalforge.lattice import Chain, ChainBatch, ChainSpec, HmcSpec, measure
 from metalforge.lattice.registered import standard
 from metalforge.lattice.run import ChainRun
@@ -77,13 +77,13 @@ def test_rows_computed_again_are_held_against_what_was_written_down():
             run.step()
     written = SimpleNamespace(phases=list(one.log.phases), columns={n: list(c) for n, c in one.log.columns.items()})
     for update in range(5):
-        two.verify(update, written, "c0")
+        two.verify(update, written)
     written.columns["polyakov_re"][3] = np.nextafter(written.columns["polyakov_re"][3], 1)
-    with pytest.raises(SpecError, match="polyakov_re"):
-        two.verify(3, written, "c0")
+    with pytest.raises(IrreproducibleError, match="polyakov_re"):
+        two.verify(3, written)
     written.phases[2] = "measure"
-    with pytest.raises(SpecError, match="phase"):
-        two.verify(2, written, "c0")
+    with pytest.raises(IrreproducibleError, match="measure"):
+        two.verify(2, written)
 
 
 def test_a_warm_up_with_fixed_parameters_tunes_nothing_and_an_early_end_freezes():

@@ -44,6 +44,7 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.stages import as_stage
 from metalforge.pipeline.threads import ThreadsRun
+from metalforge.pipeline.worker import Done
 from reference.pipeline_stages import Endless, MeteredChip, NeverReturns, Numbers, RunningSum
 from reference.pipelines import order_problems
 
@@ -517,6 +518,9 @@ def test_stop_pause_orders_and_rewiring_return_although_a_step_never_does_and_na
     run = pipeline.start()
     run.grace_s = run.hang_s = 0.05
     hung.inside.wait()
+    if concurrency == 2:  # until both steps are under way the stage itself is not held up
+        stage = run.workers["stage0"]
+        run.wait_until(lambda: stage.meter.items == 1 and isinstance(stage.waiting, Done), poll=True)
     with pytest.warns(RuntimeWarning, match="stage0"):
         assert not run.pause()
     assert run.status == "running"  # and nothing is held
@@ -762,7 +766,8 @@ def test_a_stage_that_is_taken_out_of_a_cycle_ends_while_the_cycle_goes_on():
         for _ in range(2):
             out = Edits().remove_stage("screen").add_edge("work", "decide").add_stage("beside", None, look)
             run.reconfigure(out.add_edge("work", "beside", Bounded(2, drop="oldest")))
-            run.wait_until(lambda: not run.retired, poll=True)
+            n = len(beside)
+            run.wait_until(lambda n=n: not run.retired and len(beside) > n, poll=True)
             back = Edits().remove_stage("beside").remove_edge("work", "decide").add_stage("screen", None, lambda x: x)
             run.reconfigure(back.add_edge("work", "screen").add_edge("screen", "decide"), queued="leave")
             run.wait_until(lambda: not run.retired, poll=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.store.records import Decided
+from metalforge.core.errors import InternalError
 from metalforge.core.phases import Phase
 from metalforge.core.rows import IrreproducibleError, Row, Rowed, RowLog, Segment
 
@@ -117,6 +118,7 @@ class PointChain(ABC):
         self._witness: Row | None = None
         self._witness_at = 0
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
+        self._engines = brief.engines
         self._exact = set(brief.engines) <= {tools.engine.name}
         self.emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
@@ -340,8 +342,20 @@ class PointChain(ABC):
         self.run.save(path, first=self._marks[0] if self._marks else self.rows)
 
     def _verify(self, update: int) -> None:
-        """Compare a row that was computed again with the recorded one."""
-        self.run.verify(update, self._known, exact=self._exact)
+        """Compare a row that was computed again with the recorded one.
+
+        On the engine that made it a difference is a fault of this chain. On another engine it concerns every chain, so
+        the campaign ends and keeps what it has.
+        """
+        try:
+            self.run.verify(update, self._known, exact=self._exact)
+        except IrreproducibleError as error:
+            if self._exact:
+                raise
+            raise InternalError(
+                f"{self.id}: rows of {', '.join(self._engines)} are not those of {self._tools.engine.name}: {error}"
+                "\nhint: nothing was changed; resume where the campaign ran before"
+            ) from error
 
     def _is_decided(self, unit: str) -> bool:
         """End the warm-up where the journal says so or it is the longest; return whether nothing is left to decide."""
