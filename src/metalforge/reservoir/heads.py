@@ -111,5 +111,19 @@ def decoder_of(layout: HeadLayout) -> Decoder:
     return Decoder(layout)
 
 
+def head_values(
+    layout: HeadLayout, features: FeatureSchema | None, outputs: Reals, inputs: Reals, *, activated: bool = False
+) -> Doubles:
+    """Return readout outputs (..., width of the layout) as the values of their heads, base curves included.
+
+    `inputs` (..., features) are those that led to the outputs, scaled as the network sees them. `activated` outputs
+    have had their activations applied already.
+    """
+    decoder = decoder_of(layout)
+    values = decoder.scaled(outputs) if activated else decoder.values(outputs)
+    BaseCurves(layout, features).add(values, np.reshape(inputs, (*values.shape[:-1], -1)))
+    return values
+
+
 # Where threads or frames keep this module to the end, nobody else lets go of what is native in it.
 atexit.register(decoder_of.cache_clear)

@@ -1,13 +1,15 @@
 """`npu explain` and `npu compile` of models, and `experiment`."""
 
 import json
+from importlib.resources import as_file, files
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from metalforge.reservoir import make_esn, save_weights
+from metalforge.conductor.program import ConductorProgram
+from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.substrates.npu import wire
 from reference.command_line import call
 
@@ -127,6 +129,21 @@ def test_data_that_does_not_fit_a_model_is_named(models, values, message, model)
 def test_a_forged_model_is_wrong_input(tmp_path, content, message):
     (tmp_path / "model.onnx").write_bytes(content)
     assert message in call("npu", "explain", "model.onnx", cwd=tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize("name", ["conductor-11", "gpu-prep-11", "plasma-2"])
+def test_shipped_networks_run_on_the_npu_as_in_software(tmp_path, name):
+    with as_file(files("metalforge.conductor") / "data" / f"{name}.safetensors") as path:
+        weights = load_weights(path)
+        call("npu", "compile", path, "-o", "net.mfd", cwd=tmp_path)
+    frames = np.random.default_rng(0).uniform(-3, 3, (40, weights.inputs))
+    offset, scale = np.transpose([(f.offset, f.scale) for f in weights.features.features])
+    np.save(tmp_path / "raw.npy", frames * scale + offset)
+    ran = json.loads(call("npu", "run", "net.mfd", "--input", "raw.npy", "--json", cwd=tmp_path).stdout)
+    assert ran["statistics"]["inferences"] > 0
+    software = ConductorProgram(weights=weights).run_on().through(frames).vector
+    spread = software.std(axis=0)
+    assert np.max(np.abs(np.array(ran["result"]) - software) - 0.25 * spread) <= 1e-6
 
 
 def test_experiments_are_listed_and_unknown_ones_named(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema, HeadBase, HeadLayout, HeadSpec
-from metalforge.hybrid.deployed.model import read_heads
 from metalforge.reservoir.deploy.tables import on_raw
 from metalforge.reservoir.files import load_weights, save_weights
 from metalforge.reservoir.generate import make_esn
@@ -80,8 +79,6 @@ def test_a_base_travels_with_the_weights_and_is_refused_where_nobody_adds_it(tmp
     again = load_weights(tmp_path / "w.safetensors")
     assert again.heads["one"].base == BASE
     assert again.heads["two"].base is msgspec.UNSET
-    with pytest.raises(SpecError, match="one"):
-        read_heads(again.heads, np.zeros((1, 4)))
     with pytest.raises(SpecError, match="one"):
         on_raw(again)
     with pytest.raises(SpecError, match="one"):

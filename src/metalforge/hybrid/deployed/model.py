@@ -32,7 +32,7 @@ from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.files import load_weights
-from metalforge.reservoir.heads import decoder_of
+from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.series import side_by_side
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
@@ -103,7 +103,8 @@ class DeployedEsn(Deployed):
         name. A table of `samples` is that many series of one step.
         """
         tables, form = self._tables(inputs)
-        said = [self._said(y) for y in side_by_side([one.astype(self.esn.weights.dtype) for one in tables], self._run)]
+        series = [one.astype(self.esn.weights.dtype) for one in tables]
+        said = [self._said(y, u) for y, u in zip(side_by_side(series, self._run), series, strict=True)]
         if self.record.target == "series" or form == "samples":
             found = np.stack([y[-1] for y in said])
             return found[0] if form == "one" else found
@@ -147,8 +148,9 @@ class DeployedEsn(Deployed):
         states = esn.states(batch)
         return states if esn.weights.w_out is None else esn.weights.output(states, batch)
 
-    def _said(self, outputs: Array) -> Array:
-        values = read_heads(self.esn.weights.heads, outputs) if self.esn.weights.w_out is not None else outputs
+    def _said(self, outputs: Array, inputs: Array) -> Array:
+        w = self.esn.weights
+        values = outputs if w.w_out is None or w.heads is None else head_values(w.heads, w.features, outputs, inputs)
         return values[:, 0] if self.record.flat and self.record.labels is None else self._classed(values)
 
     def _release(self) -> None:
@@ -197,9 +199,8 @@ class DeployedPlan(Deployed):
         elif schema is not None:
             inputs = schema.scaled(inputs)
         self.executor.reset()
-        found = read_graph(
-            self.record.heads, graph, (self.executor.run if graph.stateful else self.executor.forward)(inputs)
-        )
+        outputs = (self.executor.run if graph.stateful else self.executor.forward)(inputs)
+        found = read_graph(self.record.heads, schema, graph, outputs, inputs)
         return found if isinstance(found, dict) else self._classed(found)
 
     def _release(self) -> None:
@@ -358,21 +359,18 @@ def scaled_inputs(schema: FeatureSchema | None, inputs: Mapping[str, ArrayLike])
     return dict(inputs) if schema is None else {name: schema.scaled(values) for name, values in inputs.items()}
 
 
-def read_graph(layout: HeadLayout | None, graph: OpGraph, outputs: Outputs) -> Outputs:
-    """Return what the heads of a graph say, which has applied their activations itself; without any, its outputs."""
-    if layout is None:
+def read_graph(
+    heads: HeadLayout | None, features: FeatureSchema | None, graph: OpGraph, outputs: Outputs, inputs: Any
+) -> Outputs:
+    """Return the values of a graph's heads, side by side, or its outputs where it has no heads.
+
+    `inputs` are those of the call, as the graph sees them. The graph applies the activations of its heads itself.
+    """
+    if heads is None:
         return outputs
     joined = np.concatenate([outputs[name] for name in graph.outputs], -1) if isinstance(outputs, dict) else outputs
-    return read_heads(layout, joined, activated=True)
-
-
-def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = False) -> Array:
-    """Return readout outputs (..., width) as the values of their heads, offset + scale * activation(output)."""
-    if layout is None:
-        return outputs
-    layout.expect_no_base("a deployed model")
-    decoder = decoder_of(layout)
-    return decoder.scaled(outputs) if activated else decoder.values(outputs)
+    given = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
+    return head_values(heads, features, joined, given, activated=True)
 
 
 def _fitted(model: Any, kind: dict[str, Any], common: dict[str, Any]) -> tuple[EsnWeights, dict[str, Any]]:

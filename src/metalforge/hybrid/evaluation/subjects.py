@@ -13,7 +13,7 @@ from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
 from metalforge.core.threads import one_thread
-from metalforge.hybrid.deployed.model import network_series, read_graph, read_heads, scaled_inputs
+from metalforge.hybrid.deployed.model import network_series, read_graph, scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.esn.tasks import features_of
@@ -25,6 +25,7 @@ from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.values import Outputs
+from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.readout import select_ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import mesh
@@ -157,7 +158,9 @@ class NetworkSubject:
         if self.weights.w_out is None or self.weights.out_bias is None:
             return None
         said = np.asarray(features @ self.weights.w_out.T + self.weights.out_bias)
-        return said if self.scorer.classes else read_heads(self._opened.heads, said)
+        if self.scorer.classes or self.weights.heads is None:
+            return said
+        return head_values(self.weights.heads, self.weights.features, said, self.held.seen(self.held.inputs))
 
     def _refitted(self, esn: HybridEsn, features: Reals) -> Reals | None:
         """Return outputs of a readout fitted to this substrate's own states; its ridge is chosen there, too."""
@@ -247,14 +250,14 @@ class GraphSubject:
         part = self._part
         with HybridExecutor(plan) as executor:
             if part.task is not None:
-                return part.task.seen(self._named(executor.run(part.inputs)))
+                return part.task.seen(self._named(executor.run(part.inputs), part.inputs))
             starts = range(0, part.n, AT_ONCE)
             calls = (at(self.graph, part.inputs, slice(start, start + AT_ONCE)) for start in starts)
-            whole = np.concatenate([self._named(executor.forward(call)) for call in calls])
+            whole = np.concatenate([self._named(executor.forward(call), call) for call in calls])
         return whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole
 
-    def _named(self, outputs: Outputs) -> Array:
-        said = read_graph(self._opened.heads, self.graph, outputs)
+    def _named(self, outputs: Outputs, inputs: Any) -> Array:
+        said = read_graph(self._opened.heads, self._opened.features, self.graph, outputs, inputs)
         return np.asarray(said[self.output] if isinstance(said, dict) else said)
 
 
