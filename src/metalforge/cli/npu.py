@@ -1,7 +1,6 @@
 """`npu compile | inspect | run | explain | rules | conformance | profile`: programs for the NPU and what they cost."""
 
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,38 +11,67 @@ import typer
 from numpy.typing import NDArray
 
 from metalforge.core.array_files import load_array, load_arrays
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import SpecError
 from metalforge.core.escapes import escaped
 from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear, joined
-from metalforge.substrates.npu.device import ResourceError, Statistics
+from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import Encoding, Program
+from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
 from .evaluate import evaluate
+from .npu_models import (
+    asked_precision,
+    compiled_plan,
+    matrix_encoding,
+    model_programs,
+    only,
+    or_default,
+    or_one,
+    predicted,
+    print_plan,
+    range_note,
+    ranged_graph,
+    refuse_options,
+    scaling_of,
+)
 from .output import MOST_SEED, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.hybrid import OpGraph
-    from metalforge.hybrid.routing.plan import Plan
+    pass
 
 MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
 MATRIX, PROGRAM = {".npy": "a matrix", ".npz": "a matrix"}, {".mfp": "a program"}
 """Kinds of files that some verbs take beside models, and what they are."""
 app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_markup_mode=None)
-Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
-Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
-Signed = Annotated[str, typer.Option(help="unsigned, zero_point or two_rail.")]
+Bits = Annotated[
+    int | None,
+    typer.Option(
+        "--activation-bits", help="4, 8, 12 or 16. A matrix: 8 by default; a model: what the tolerance asks for."
+    ),
+]
+Digits = Annotated[
+    int | None,
+    typer.Option(
+        help="Weight digits: 1 (4 bits), 2 (8) or 3 (12). A matrix: 1 by default; a model: what the tolerance asks for."
+    ),
+]
+Signed = Annotated[
+    str | None, typer.Option(help="Matrices: unsigned, zero_point (default) or two_rail. Models: chosen by layer.")
+]
 Range = Annotated[
     float | None, typer.Option("--range", min=0, help="The largest size of an input; 1 where nothing says more.")
 ]
+Profile = Annotated[str | None, typer.Option(help="Device profile to emulate; default: the model's own.")]
 Calibration = Annotated[
     Path | None, typer.Option(help="Inputs to measure ranges on: .npy, or .npz for several or for series.")
 ]
-Tolerance = Annotated[float, typer.Option(min=0, help="Models: relative error of an op that decides its precision.")]
+Tolerance = Annotated[
+    float | None, typer.Option(min=0, help="Models: relative error of an op that decides its precision; default: 0.01.")
+]
 BATCHES = (1, 8, 64)
 DEPLOYED = ".mfd"
 """Ending of a plan with all that runs it."""
@@ -57,12 +85,12 @@ def compile_model(
         Path,
         typer.Option("-o", "--output", help="A program (.mfp), or of a model all that runs it (.mfd), to write."),
     ],
-    activation_bits: Bits = 8,
-    digits: Digits = 1,
-    signed: Signed = "zero_point",
+    activation_bits: Bits = None,
+    digits: Digits = None,
+    signed: Signed = None,
     input_range: Range = None,
     calibration: Calibration = None,
-    tolerance: Tolerance = 0.01,
+    tolerance: Tolerance = None,
     as_json: Json = False,
 ) -> None:
     """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough.
@@ -74,16 +102,17 @@ def compile_model(
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
     if deployed is not None:
         from metalforge.hybrid import deploy
-        from metalforge.hybrid.routing.router import OperationRouter
 
-        graph, data = _ranged(model, input_range, calibration)
-        plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph, calibration=data)
-        programs, bound = _model_programs(plan)
-        deploy(plan, deployed, provenance={"command": "metalforge npu compile", "model": model.name}, **_scaling(model))
+        plan = compiled_plan(model, input_range, calibration, activation_bits, digits, signed, tolerance)
+        programs, bound = model_programs(plan)
+        deploy(
+            plan, deployed, provenance={"command": "metalforge npu compile", "model": model.name}, **scaling_of(model)
+        )
     elif output.suffix == DEPLOYED:
         raise SpecError(f"{output}: {DEPLOYED} holds a model; a matrix is written as .mfp, with the ranges it is for")
     else:
-        encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
+        refuse_options("a matrix", {"--tolerance": tolerance})
+        encoding = matrix_encoding(activation_bits, digits, signed)
         compiled = compile_linear(
             output.stem, _matrix(model), encoding=encoding, ranges=_line_ranges(input_range, calibration)
         )
@@ -96,13 +125,17 @@ def compile_model(
         wire.save(program, path)
     record = {"files": [str(p) for p in paths], "outputs": programs[-1].outputs, "error_bound": bound}
     if deployed is not None:
-        record["deployed"] = str(deployed)
+        from metalforge.hybrid.deployed.placement import plan_places
+
+        record |= {"deployed": str(deployed), "layers": plan_places(plan), "ranges": plan.record.ranges}
     if as_json:
         print_json(record)
     else:
         names = ", ".join(f"{path} ({program.name})" for program, path in zip(programs, paths, strict=bool(paths)))
         names = ", ".join(filter(None, [names, f"{deployed} (all of it)" if deployed else ""]))
         print_text(f"wrote {names}: {record['outputs']} outputs, off by at most {bound:.3g}")
+        if deployed is not None:
+            print_text("\n".join([*(f"range: {known}" for known in plan.record.ranges), *map(str, plan_places(plan))]))
 
 
 @app.command()
@@ -157,7 +190,7 @@ def inspect(
 def run(
     model: Annotated[
         Path,
-        typer.Argument(help="A deployed model (.mfd, .safetensors, a folder of `search --out`), or a .mfp program."),
+        typer.Argument(help="A deployed model (.mfd, a folder of `search --out`), .onnx, weights, or a .mfp program."),
     ],
     inputs: Annotated[
         Path | None, typer.Argument(help=".npy or .npz: raw inputs of a model; lines (uint8) or reals of a program.")
@@ -167,23 +200,31 @@ def run(
         Path | None,
         typer.Option("-o", "--output", help="Write the result, an array in the format of .npy, to this file."),
     ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Device profile for the modelled costs; default: the model's own.")
-    ] = None,
+    profile: Profile = None,
     input_range: Annotated[
-        float | None, typer.Option("--range", min=0, help="Programs that do not say it: the largest size of an input.")
+        float | None,
+        typer.Option("--range", min=0, help="The largest size of an input, where the file does not say it."),
     ] = None,
+    calibration: Calibration = None,
+    allow_host: Annotated[
+        bool, typer.Option("--allow-host", help="Models: run also where no layer can run on the NPU.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a deployed model, or a program, on the emulated NPU; costs are modelled from the profile."""
+    """Run a model or a program on the emulated NPU; say which layers ran where, and what that is modelled to cost.
+
+    Models that were not compiled (.onnx, weights) are compiled first. Exits with 3 where no layer runs on the NPU.
+    """
     if (inputs is None) == (given is None):
         raise SpecError("give the inputs, once\nhint: metalforge npu run MODEL --input X.npy")
     arrays = load_arrays(given or inputs)  # type: ignore[arg-type]  # one of them is there
     result: Any
     if not model.is_dir():
         _expect(model, PROGRAM | {DEPLOYED: "a deployed model"})
+    more: dict[str, Any] = {}
     if model.suffix == ".mfp":
-        programs, x = _programs(model), _only(arrays)
+        refuse_options("a program", {"--calibration": calibration, "--allow-host": allow_host or None})
+        programs, x = _programs(model), only(arrays)
         with EmulatedDevice(profile or "akd1000-published") as device:
 
             def infer(program: Program, rows: NDArray[np.uint8]) -> NDArray[Any]:
@@ -197,36 +238,41 @@ def run(
                 result = joined(programs, ranges=input_range).run(x, infer)
             statistics = device.statistics()
     else:
-        result, statistics = _predicted(model, arrays, profile)
+        result, statistics, more = predicted(
+            model, arrays, profile, input_range=input_range, calibration=calibration, allow_host=allow_host
+        )
     named = {str(i): np.asarray(y) for i, y in enumerate(result)} if isinstance(result, list) else result
     if output is not None:
         with replacing(output) as stream:
             np.savez(stream, **named) if isinstance(named, dict) else np.save(stream, named, allow_pickle=False)
     if as_json:
         plain = {name: y.tolist() for name, y in named.items()} if isinstance(named, dict) else named.tolist()
-        print_json({"result": None if output else plain, "statistics": statistics})
+        print_json({"result": None if output else plain, "statistics": statistics, **more})
     else:
         shown = named if isinstance(named, dict) else {"": named}
         for name, y in {} if output else shown.items():
             print_text((f"{name!r}:\n" if name else "") + np.array2string(y, threshold=200))
-        print_text((f"wrote {output}\n" if output else "") + f"modelled: {statistics}")
+        print_text("\n".join([*([f"wrote {output}"] if output else []), *map(str, more.get("layers", ()))]))
+        print_text(f"modelled: {statistics}")
 
 
 @app.command()
 def explain(
     model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), .mfp, or a .npy matrix.")],
     profile: Annotated[str | None, typer.Option(help="One device profile; default: all.")] = None,
-    objective: Annotated[str, typer.Option(help="Models: latency, energy, accuracy or hw_only.")] = "latency",
-    policy: Annotated[str, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = "default",
+    objective: Annotated[
+        str | None, typer.Option(help="Models: latency (default), energy, accuracy or hw_only.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = None,
     host_power_w: Annotated[float | None, typer.Option(min=0, help="Models: the host's watts, for energy.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Models: fail where an op would fall back.")] = False,
     calibration: Calibration = None,
     input_range: Range = None,
-    tolerance: Tolerance = 0.01,
+    tolerance: Tolerance = None,
     dot: Annotated[bool, typer.Option("--dot", help="Models: write the plan for Graphviz.")] = False,
-    activation_bits: Bits = 8,
-    digits: Digits = 1,
-    signed: Signed = "zero_point",
+    activation_bits: Bits = None,
+    digits: Digits = None,
+    signed: Signed = None,
     as_json: Json = False,
 ) -> None:
     """Say what runs where, why, what would make it map, and what it costs; for matrices and programs, what fits."""
@@ -235,24 +281,45 @@ def explain(
     if model.suffix in MODEL_SUFFIXES:
         from metalforge.hybrid.routing.router import OperationRouter
 
+        precision = asked_precision(activation_bits, digits, signed, tolerance)
         routers = [
-            OperationRouter(policy, objective, name, tolerance=tolerance, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
+            OperationRouter(
+                policy or "default",  # type: ignore[arg-type]  # checked there
+                objective or "latency",  # type: ignore[arg-type]
+                name,
+                tolerance=or_default(tolerance),
+                precision=precision,
+                host_power_w=host_power_w,
+            )
             for name in profiles
         ]
-        graph, data = _ranged(model, input_range, calibration)
+        graph, data = ranged_graph(model, input_range, calibration)
         plans = [router.plan(graph, strict=strict, calibration=data) for router in routers]
         if as_json and not dot:
             print_json([plan.record for plan in plans])
             return
         for plan in plans:
-            print_text(plan.to_dot()) if dot else _print_plan(plan)
+            print_text(plan.to_dot()) if dot else print_plan(plan)
         if not dot:
-            print_text(_assumed(graph, input_range, calibration))
+            print_text(range_note(graph, input_range, calibration))
         return
-    if model.suffix == ".npy":
-        encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
+    of_models: dict[str, Any] = {
+        "--objective": objective,
+        "--policy": policy,
+        "--host-power-w": host_power_w,
+        "--strict": strict or None,
+        "--calibration": calibration,
+        "--range": input_range,
+        "--tolerance": tolerance,
+        "--dot": dot or None,
+    }
+    if model.suffix in MATRIX:
+        refuse_options("a matrix", of_models)
+        encoding = matrix_encoding(activation_bits, digits, signed)
         programs: tuple[Program, ...] = compile_linear(model.stem, _matrix(model), encoding=encoding).programs
     else:
+        of_matrices = {"--activation-bits": activation_bits, "--digits": digits, "--signed": signed}
+        refuse_options("a program", of_models | of_matrices)
         programs = (wire.load(model),)
     records = [_explained(p, name) for p in programs for name in profiles]
     if as_json:
@@ -361,99 +428,9 @@ def _programs(path: Path) -> tuple[Program, ...]:
     return tuple(wire.load(one) for one in takewhile(Path.exists, numbered)) or (wire.load(path),)
 
 
-def _only(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the one array of a file."""
-    if len(arrays) != 1:
-        raise SpecError(f"one array is wanted. Got {len(arrays)}: {', '.join(map(repr, arrays))}")
-    return next(iter(arrays.values()))
-
-
-def _predicted(model: Path, arrays: dict[str, NDArray[Any]], profile: str | None) -> tuple[Any, Statistics]:
-    """Return what a deployed model says: of one array, of a graph's inputs by name, or of series of any lengths."""
-    from metalforge.hybrid import load
-    from metalforge.hybrid.deployed.model import DeployedPlan
-
-    with load(model, device=None if profile is None else EmulatedDevice(profile)) as ready:
-        plan = ready.plan if isinstance(ready, DeployedPlan) else None
-        if plan is not None and set(arrays) == set(plan.graph.inputs):
-            result = ready.predict(arrays)
-        else:
-            result = ready.predict(_only(arrays) if len(arrays) == 1 or plan else list(arrays.values()))
-        if isinstance(ready, DeployedPlan) and (clipped := ready.executor.statistics().clipped):
-            sys.stderr.write(
-                f"{clipped} numbers were beyond the range that the model was compiled for, and were clamped"
-                "\nhint: compile it for larger ones\n"
-            )
-        return result, Statistics() if ready.device is None else ready.device.statistics()
-
-
-def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
-    """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
-    from metalforge.hybrid.deployed.model import scaled_inputs
-    from metalforge.hybrid.model.inputs import load_inputs
-    from metalforge.hybrid.model.opening import as_graph
-
-    graph = as_graph(path)
-    if calibration is None:
-        given = {} if input_range is None and graph.ranges else dict.fromkeys(graph.inputs, _or_one(input_range))
-        return replace(graph, ranges=given or graph.ranges), None
-    if input_range is not None:
-        raise SpecError("the range of the inputs is given, or measured on data: `--range` or `--calibration`, not both")
-    data = load_inputs(graph, calibration)
-    schema = _scaling(path).get("features")
-    return replace(graph, ranges={}), [scaled_inputs(schema, batch) for batch in data]
-
-
 def _line_ranges(input_range: float | None, calibration: Path | None) -> float | NDArray[Any]:
     """Return the range of a matrix's inputs, or with data of each of them."""
     if calibration is None:
-        return _or_one(input_range)
+        return or_one(input_range)
     largest = np.abs(np.atleast_2d(_matrix(calibration))).max(axis=0).astype(np.float64)
     return np.where(largest > 0, largest, float(largest.max()) or 1.0)
-
-
-def _or_one(input_range: float | None) -> float:
-    return 1.0 if input_range is None else input_range
-
-
-def _assumed(graph: "OpGraph", input_range: float | None, calibration: Path | None) -> str:
-    """Return what a reader must know of the range of the inputs."""
-    if calibration is not None:
-        return f"ranges were measured on {calibration}"
-    largest = max(graph.ranges.values())
-    how = "as --range says" if input_range is not None else "as the file says or nobody gave another"
-    return (
-        f"inputs are taken to be within {largest:g}, {how}; what is larger is clamped on the chip"
-        "\nhint: --calibration X.npy measures how large they are"
-    )
-
-
-def _model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
-    """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    graph = plan.graph
-    if not plan.jobs:
-        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
-        raise PlacementError(
-            f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
-        )
-    programs = tuple(program for job in plan.jobs for program in job.programs)
-    return programs, max(float(job.error_bound.max()) for job in plan.jobs)
-
-
-def _scaling(path: Path) -> dict[str, Any]:
-    """Return what scales the inputs and outputs of a model, where its file says so."""
-    if path.suffix == ".onnx":
-        return {}
-    from metalforge.reservoir.files import load_weights
-
-    weights = load_weights(path, check_stability=False)
-    return {"features": weights.features, "heads": weights.heads}
-
-
-def _print_plan(plan: "Plan") -> None:
-    """Write a plan: a table of ops, how to make the others map, totals and notes."""
-    from metalforge.hybrid.routing.plan import remarks, table
-
-    shown = table(plan.record)
-    print_table(shown.title, shown.columns, shown.rows)
-    print_text("\n".join([*remarks(plan.record), ""]))

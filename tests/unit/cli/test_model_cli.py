@@ -7,11 +7,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from metalforge.conductor.program import ConductorProgram
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.substrates.npu import wire
 from reference.command_line import call
+from reference.onnx_models import session
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,18 @@ def models(tmp_path_factory):
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, folder / "net.onnx")
+    np.save(folder / "inputs.npy", rng.uniform(-1, 1, (40, 10)).astype(np.float32))
     return folder
+
+
+class Rows(CalibrationDataReader):
+    """The rows of an array, for the quantiser of onnxruntime."""
+
+    def __init__(self, rows):
+        self._rows = iter([{"x": rows}])
+
+    def get_next(self):
+        return next(self._rows, None)
 
 
 @pytest.mark.parametrize("name", ["esn.safetensors", "net.onnx"])
@@ -144,6 +157,108 @@ def test_shipped_networks_run_on_the_npu_as_in_software(tmp_path, name):
     software = ConductorProgram(weights=weights).run_on().through(frames).vector
     spread = software.std(axis=0)
     assert np.max(np.abs(np.array(ran["result"]) - software) - 0.25 * spread) <= 1e-6
+
+
+def ran(folder, *arguments, code=0):
+    """What `npu run` prints as JSON, or its errors."""
+    done = call("npu", "run", *arguments, "--json", cwd=folder, code=code)
+    return done.stderr if code else json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("ranges", [("--range", 1), ("--calibration", "inputs.npy")])
+def test_an_onnx_model_runs_on_the_npu_of_the_profile(models, ranges):
+    x = np.load(models / "inputs.npy")
+    wanted = session(onnx.load(models / "net.onnx")).run(None, {"x": x})[0]
+    busy = []
+    for profile in ("akd1000-published", "akd1000-claimed"):
+        found = ran(models, "net.onnx", "--input", "inputs.npy", "--profile", profile, *ranges)
+        assert found["statistics"]["calls"] > 0
+        assert found["statistics"]["inferences"] >= len(x)
+        assert [row["substrate"] for row in found["layers"]] == ["npu", "software"]
+        assert np.max(np.abs(np.array(found["result"]) - wanted)) < 0.05
+        busy.append(found["statistics"]["busy"]["value"])
+    assert busy[0] > 0 < busy[1] != busy[0]
+
+
+def test_a_model_without_ranges_is_not_guessed_at(models):
+    assert "--calibration" in ran(models, "net.onnx", "--input", "inputs.npy", code=2)
+    assert "--calibration" in ran(models, "esn.safetensors", "--input", "inputs.npy", code=2)
+    found = ran(models, "esn.safetensors", "--input", "inputs.npy", "--range", 1)
+    assert found["statistics"]["calls"] > 0
+    assert [row["substrate"] for row in found["layers"]] == ["npu+software", "software"]
+
+
+def test_a_model_of_which_nothing_maps_needs_leave_to_run_on_the_host(models):
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"], "act")],
+        "host",
+        [info("x", TensorProto.FLOAT, ["batch", 10])],
+        [info("y", TensorProto.FLOAT, ["batch", 10])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), models / "host.onnx")
+    assert "act" in ran(models, "host.onnx", "--input", "inputs.npy", "--range", 1, code=3)
+    found = ran(models, "host.onnx", "--input", "inputs.npy", "--allow-host")
+    assert found["statistics"]["calls"] == 0
+    assert [row["substrate"] for row in found["layers"]] == ["software"]
+    assert np.allclose(found["result"], np.tanh(np.load(models / "inputs.npy")))
+
+
+@pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8])
+def test_a_quantised_model_brings_its_ranges(models, activations):
+    x = np.load(models / "inputs.npy")
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": activations, "weight_type": QuantType.QInt8}
+    quantize_static(models / "net.onnx", models / "qdq.onnx", Rows(x), **options)
+    found = ran(models, "qdq.onnx", "--input", "inputs.npy")
+    assert found["statistics"]["calls"] > 0
+    assert found["clipped"] == 0
+    assert any(row["substrate"] == "npu" for row in found["layers"])
+    wanted = session(onnx.load(models / "qdq.onnx")).run(None, {"x": x})[0]
+    assert np.max(np.abs(np.array(found["result"]) - wanted)) < 0.05
+
+
+@pytest.mark.parametrize("model", ["net.onnx", "esn.safetensors"])
+@pytest.mark.parametrize(
+    ("options", "precision"),
+    [
+        (("--activation-bits", 4), "W4A4"),
+        (("--digits", 3), "W12A8"),
+        (("--digits", 2, "--activation-bits", 12), "W8A12"),
+    ],
+)
+def test_the_precision_of_a_model_is_the_one_that_was_asked_for(models, model, options, precision):
+    made = json.loads(call("npu", "compile", model, "-o", "o.mfd", *options, "--json", cwd=models).stdout)
+    assert {row["precision"] for row in made["layers"]} - {""} == {precision}
+    line = ("npu", "explain", model, "--objective", "hw_only", "--profile", "akd1000-published", *options, "--json")
+    (plan,) = json.loads(call(*line, cwd=models).stdout)
+    assert {row["encoding"] for row in plan["ops"]} - {""} == {precision}
+
+
+@pytest.mark.parametrize(
+    ("verb", "file", "option"),
+    [
+        ("compile", "net.onnx", ("--signed", "two_rail")),
+        ("compile", "net.onnx", ("--digits", 2, "--tolerance", 0.1)),
+        ("compile", "net.onnx", ("--digits", 4)),
+        ("compile", "int8.onnx", ("--digits", 1)),
+        ("compile", "m.npy", ("--tolerance", 0.1)),
+        ("explain", "m.npy", ("--objective", "energy")),
+        ("explain", "m.npy", ("--strict",)),
+        ("explain", "m.mfp", ("--digits", 2)),
+        ("run", "net.mfd", ("--range", 2)),
+        ("run", "net.mfd", ("--calibration", "inputs.npy")),
+        ("run", "m.mfp", ("--allow-host",)),
+    ],
+)
+def test_an_option_that_cannot_apply_is_refused(models, verb, file, option):
+    np.save(models / "m.npy", np.eye(10))
+    weights = {"quant_format": QuantFormat.QDQ, "weight_type": QuantType.QInt8}
+    quantize_static(models / "net.onnx", models / "int8.onnx", Rows(np.load(models / "inputs.npy")), **weights)
+    call("npu", "compile", "m.npy", "-o", "m.mfp", cwd=models)
+    call("npu", "compile", "net.onnx", "-o", "net.mfd", cwd=models)
+    more = {"compile": ("-o", "out.mfp"), "explain": (), "run": ("--input", "inputs.npy")}[verb]
+    call("npu", verb, file, *more, cwd=models)
+    assert "error" in call("npu", verb, file, *more, *option, cwd=models, code=2).stderr
 
 
 def test_experiments_are_listed_and_unknown_ones_named(tmp_path):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.errors import MetalforgeError, PlacementError, SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load, load_onnx
 from metalforge.hybrid.chunking import ChunkedEsn
@@ -163,7 +163,9 @@ def test_the_command_line_runs_what_was_deployed(found):
     assert np.allclose(ran["result"], wanted["net.mfd"])
     assert ran["statistics"]["busy"]["source"] == "modelled"
     np.savez(folder / "series.npz", *SERIES)
-    call("npu", "run", "classes-several.safetensors", "--input", "series.npz", "-o", "c.npy", cwd=folder)
+    call(
+        "npu", "run", "classes-several.safetensors", "--input", "series.npz", "--allow-host", "-o", "c.npy", cwd=folder
+    )
     assert np.array_equal(np.load(folder / "c.npy"), wanted["classes-several.safetensors"])
     assert "once" in call("npu", "run", "net.mfd", cwd=folder, code=2).stderr
 
@@ -280,6 +282,46 @@ def test_integers_of_another_version_are_refused(found, tmp_path, monkeypatch):
 def test_wrong_inputs_are_told(found, inputs, message):
     with load(found[0] / "linear.safetensors") as model, pytest.raises(SpecError, match=message):
         model.predict(inputs)
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "plain.safetensors", "software.safetensors"])
+def test_a_model_that_was_deployed_to_no_device_runs_on_the_one_that_is_given(tmp_path, name):
+    onnx.save(net(), tmp_path / "net.onnx")
+    save_weights(network(), tmp_path / "plain.safetensors")
+    deploy(network(), tmp_path / "software.safetensors")
+    x = RAW.astype(np.float32) if name != "net.onnx" else scaled().astype(np.float32)
+    wanted = load(tmp_path / name).predict(x)
+    with EmulatedDevice() as device, load(tmp_path / name, device=device, input_range=4) as model:
+        found = model.predict(x)
+        assert device.statistics().calls > 0
+        assert {place.substrate for place in model.places()} & {"npu", "npu+software"}
+    assert np.max(np.abs(found - wanted)) < 0.1 * np.std(wanted)
+    assert not np.array_equal(found, wanted)
+
+
+def test_a_model_without_work_for_a_device_is_refused_or_stays_on_the_host(found, tmp_path):
+    graph = graph_from_esn(network())
+    plan = OperationRouter().plan(graph, pin=dict.fromkeys((node.name for node in graph.nodes), "software"))
+    deploy(plan, tmp_path / "host.mfd", features=FEATURES, heads=HEADS)
+    with EmulatedDevice() as device:
+        with pytest.raises(PlacementError, match="reservoir"):
+            load(tmp_path / "host.mfd", device=device)
+        with load(tmp_path / "host.mfd", device=device, allow_host=True) as model:
+            model.predict(RAW)
+        assert device.statistics().calls == 0
+        with pytest.raises(SpecError, match="not both"):
+            load(tmp_path / "host.mfd", device=device, input_range=1, calibration="x.npy")
+        with pytest.raises(SpecError, match="compiled"):
+            load(found[0] / "linear.safetensors", device=device, input_range=1)
+
+
+def test_inputs_beyond_the_range_of_a_network_are_counted(found):
+    with load(found[0] / "linear.safetensors") as model:  # its W_in is on the host
+        model.predict(RAW)
+        assert model.clipped == 0
+    with load(found[0] / "approach-B.safetensors") as model:
+        model.predict(2 * RAW)
+        assert model.clipped == np.count_nonzero(np.abs(scaled(2 * RAW)) > model.esn.ranges.u) > 0
 
 
 def test_what_is_no_model_is_told(tmp_path):

@@ -3,6 +3,7 @@
 `deploy` writes a network, an estimator or a plan; `load` reads it and `predict` runs it where it was meant to run.
 """
 
-from .model import Deployed, deploy, load
+from .loading import load
+from .model import Deployed, deploy
 
 __all__ = ["Deployed", "deploy", "load"]

@@ -1,4 +1,4 @@
-"""Deployed models: `deploy` writes one, `load` gives it back, ready to `predict` from raw inputs.
+"""Deployed models: `deploy` writes one, `predict` runs one on raw inputs.
 
 Raw means as they were measured. A network's feature schema says what it sees of them, (value - offset) / scale; its
 heads say what its outputs stand for, offset + scale * activation(output). Both are applied here.
@@ -7,7 +7,7 @@ heads say what its outputs stand for, offset + scale * activation(output). Both 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from math import inf
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,32 +17,27 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming
+from metalforge.core.files import PathLike
 from metalforge.core.schema import FeatureSchema, HeadLayout
-from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
+from metalforge.hybrid.chunking import ChunkedEsn
 from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import as_series_of
-from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
-from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
-from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.series import side_by_side
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .plan_file import frozen, thawed
-from .record import EsnRecord, Label, PlanFile, read_entry, write_network, write_plan
+from .placement import LayerPlace, plan_places, scaled_inputs
+from .plan_file import frozen
+from .record import EsnRecord, Label, PlanFile, write_network, write_plan
 
-IN_FOLDER = "weights.safetensors"
-"""The file of a folder that is loaded, as `search` writes it."""
 Series: TypeAlias = ArrayLike | Sequence[ArrayLike]
 
 
@@ -61,6 +56,15 @@ class Deployed(Closing):
     @abstractmethod
     def predict(self, inputs: Any) -> Any:
         """Return what the model says of raw inputs, from rest."""
+
+    @abstractmethod
+    def places(self) -> tuple[LayerPlace, ...]:
+        """Return where each layer runs."""
+
+    @property
+    @abstractmethod
+    def clipped(self) -> int:
+        """Numbers beyond the ranges of the NPU's inputs since the model was loaded; they were clamped."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -90,10 +94,18 @@ class DeployedEsn(Deployed):
     record: EsnRecord
 
     def __init__(
-        self, esn: CarriedState, record: EsnRecord, device: NpuDevice | None = None, *, owned: bool = False
+        self,
+        esn: CarriedState,
+        record: EsnRecord,
+        device: NpuDevice | None = None,
+        *,
+        owned: bool = False,
+        reason: str = "no device was given",
     ) -> None:
         super().__init__(record, device, owned=owned)
         self.esn = esn
+        self._reason = reason  # why it is in software, where it is
+        self._largest, self._clipped = _largest_input(esn), 0
 
     def predict(self, inputs: Series) -> Any:
         """Return outputs in the form of the inputs.
@@ -104,6 +116,7 @@ class DeployedEsn(Deployed):
         """
         tables, form = self._tables(inputs)
         series = [one.astype(self.esn.weights.dtype) for one in tables]
+        self._clipped += sum(int(np.count_nonzero(np.abs(one) > self._largest)) for one in series)
         said = [self._said(y, u) for y, u in zip(side_by_side(series, self._run), series, strict=True)]
         if self.record.target == "series" or form == "samples":
             found = np.stack([y[-1] for y in said])
@@ -111,6 +124,27 @@ class DeployedEsn(Deployed):
         if form == "one":
             return said[0]
         return np.stack(said) if form == "array" else said
+
+    def places(self) -> tuple[LayerPlace, ...]:
+        """Return where the reservoir and the readout run; bias, activation and leak are always the host's."""
+        software = self.record.mode == "software"
+        precision = "" if software else self.record.precision or "W4A4"
+        reservoir = LayerPlace(
+            layer="reservoir",
+            kind="recurrent_step",
+            substrate="software" if software else "npu+software",
+            precision=precision,
+            reason=self._reason if software else "",
+        )
+        if self.esn.weights.w_out is None:
+            return (reservoir,)
+        why = "the readout of a network is not quantised"
+        return reservoir, LayerPlace(layer="readout", kind="fully_connected", substrate="software", reason=why)
+
+    @property
+    def clipped(self) -> int:
+        """Inputs beyond the range of the NPU's lines."""
+        return self._clipped
 
     def facts(self) -> dict[str, Any]:
         """Return what the network is, how it is run, and what goes in and comes out."""
@@ -168,6 +202,15 @@ class DeployedPlan(Deployed):
         super().__init__(record, device, owned=owned)
         self.plan = plan
         self.executor = HybridExecutor(plan, device, on_device_failure=on_device_failure)
+
+    def places(self) -> tuple[LayerPlace, ...]:
+        """Return where each op of the plan runs."""
+        return plan_places(self.plan)
+
+    @property
+    def clipped(self) -> int:
+        """Numbers beyond the ranges that the plan's jobs were compiled for."""
+        return self.executor.statistics().clipped
 
     def facts(self) -> dict[str, Any]:
         """Return the graph's inputs and outputs, what is on the device, and what scales them."""
@@ -256,7 +299,7 @@ def deploy(
             "precision": model.precision,
             "inputs": model.path.place if isinstance(model.path, LastLayer) else None,
             "profile": getattr(getattr(model.programs.device, "profile", None), "name", EsnRecord().profile),
-            "programs": _fingerprints(model),
+            "programs": fingerprints(model),
         }
     record = msgspec.convert({"type": "esn", **kind, **common}, EsnRecord)
     if names is not None and len(names) != weights.outputs:
@@ -264,61 +307,8 @@ def deploy(
     write_network(weights, record, path)
 
 
-def load(path: PathLike, *, device: NpuDevice | None = None, on_device_failure: OnFailure = "fallback") -> Deployed:
-    """Return the model in a file that `deploy` wrote, or in a folder of `metalforge search --out`.
-
-    It runs where it was deployed to: on `device`, on an emulated one of its profile where none is given, or in
-    software. Plain weights and .onnx files, which say nothing of a device, run in software.
-    """
-    file = Path(path) / IN_FOLDER if Path(path).is_dir() else Path(path)
-    if file.suffix == ".onnx":
-        plan = OperationRouter(objective="accuracy").plan(load_onnx(file))
-        made = EmulatedDevice(plan.profile)
-        return DeployedPlan(plan, PlanFile(plan={}), made, owned=True, on_device_failure=on_device_failure)
-    record, arrays = (None, {}) if file.suffix == ".json" else read_entry(file)
-    with naming(file):
-        if isinstance(record, PlanFile):
-            plan = thawed(record.plan, arrays)
-            chosen = device or EmulatedDevice(plan.profile)
-            return DeployedPlan(plan, record, chosen, owned=device is None, on_device_failure=on_device_failure)
-    weights = load_weights(file)
-    if record is None or record.mode == "software" or (record.mode == "chunked" and not record.programs):
-        return DeployedEsn(HybridEsn(weights), record or EsnRecord())
-    with naming(file):
-        chosen = device or EmulatedDevice(record.profile)
-        esn = _placed(weights, record, chosen, on_device_failure)
-        if _fingerprints(esn) != record.programs:
-            esn.close()
-            raise SpecError(
-                f"was deployed by {record.made_by}, and this version compiles it to other integers"
-                "\nhint: run it with that version, or deploy the network again"
-            )
-    return DeployedEsn(esn, record, chosen, owned=device is None)
-
-
-def _placed(weights: EsnWeights, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> CarriedState:
-    """Return a network on a device, as its record says."""
-    precision, inputs = record.precision or "W8A8", record.inputs or "auto"
-    if record.mode == "chunked":
-        plan = plan_chunks(
-            weights,
-            record.profile,
-            precision=precision,
-            chunk_units=record.chunk_units,
-            device_units=record.device_units,
-            overflow="swap",
-            inputs=inputs,
-            ranges=weights.ranges,
-        )
-        return ChunkedEsn(weights, plan, device, on_device_failure=on_device_failure)
-    esn = HybridEsn(weights)
-    if record.mode == "hardware-native":
-        return esn.with_hardware_native(device, on_device_failure=on_device_failure)
-    approach = record.approach or "last-layer"
-    return esn.with_hardware_linear(device, approach, precision, inputs=inputs, on_device_failure=on_device_failure)
-
-
-def _fingerprints(esn: CarriedState) -> tuple[str, ...]:
+def fingerprints(esn: CarriedState) -> tuple[str, ...]:
+    """Return the fingerprints of a network's programs."""
     return tuple(program.fingerprint() for program in esn.programs.programs)
 
 
@@ -332,8 +322,18 @@ def _chunked(esn: ChunkedEsn) -> dict[str, Any]:
         "profile": plan.profile.name,
         "chunk_units": len(plan.chunks[0].rows),
         "device_units": plan.device_units,
-        "programs": _fingerprints(esn) if plan.programs else (),
+        "programs": fingerprints(esn) if plan.programs else (),
     }
+
+
+def _largest_input(esn: CarriedState) -> float:
+    """Return the largest input that the device takes as it is; infinity where inputs stay on the host."""
+    if isinstance(esn, ChunkedEsn):
+        ranges = _chunk_ranges(esn) if esn.plan.inputs == "device" else None
+        return inf if ranges is None else ranges.u
+    if not isinstance(esn, HybridEsn) or esn.mode == "software" or getattr(esn.path, "place", "") == "host":
+        return inf
+    return esn.ranges.u
 
 
 def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
@@ -352,11 +352,6 @@ def network_series(name: str, given: Any, weights: EsnWeights, dtype: Any, *, sa
         given = given[:, np.newaxis]
     found = as_series_of(name, given, weights.inputs, dtype)
     return found if weights.features is None else [weights.features.scaled(one).astype(dtype) for one in found]
-
-
-def scaled_inputs(schema: FeatureSchema | None, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
-    """Return raw inputs by name as a graph sees them."""
-    return dict(inputs) if schema is None else {name: schema.scaled(values) for name, values in inputs.items()}
 
 
 def read_graph(

@@ -13,7 +13,8 @@ from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
 from metalforge.core.threads import one_thread
-from metalforge.hybrid.deployed.model import network_series, read_graph, scaled_inputs
+from metalforge.hybrid.deployed.model import network_series, read_graph
+from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.esn.tasks import features_of

@@ -320,6 +320,8 @@ class SoftwareOnly(Op):
     run: Callable[[Sequence[Array]], Sequence[Array]]
     """Arrays in, in the order of the node's inputs; arrays out."""
     output_shapes: tuple[Shape, ...] = ()
+    output_bounds: tuple[tuple[float, float] | None, ...] = ()
+    """The smallest and largest number that each output can hold, where its operators limit it."""
     reason: str = "no NPU has this op"
     parameters: int = 0
     operations: float = 0.0

@@ -8,7 +8,7 @@ Examples for `observe` are one batch where a graph has no state. For one with st
 of one sequence, or (B, T, ...) of several that run side by side.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, TypeAlias
@@ -70,28 +70,45 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
     known: dict[str, ValueRange] = {}
     for name, largest in graph.ranges.items():
         known[name] = ValueRange.even(_width(graph, name), largest, source="given with the graph")
+    promised = set(graph.ranges)
     for name in graph.inputs:
-        _observe(graph, name, seen, known)
+        _observe(name, seen, known, promised)
     for node in graph.nodes:
         derived = _derive(graph, node, known)
+        if isinstance(node.op, ops.SoftwareOnly):
+            bounded = _bounded(graph, node, node.op)
+            known |= bounded
+            promised |= set(bounded)
         if derived is not None:
             # All that a recurrence gives are states.
             made = node.outputs if isinstance(node.op, ops.RecurrentSequence) else node.outputs[:1]
             known.update(dict.fromkeys(made, derived))
         if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
             for value in node.outputs:
-                _observe(graph, value, seen, known)
+                _observe(value, seen, known, promised)
     return {name: _without_zeros(found) for name, found in known.items()}
 
 
-def _observe(graph: OpGraph, name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange]) -> None:
+def _observe(
+    name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange], promised: Collection[str]
+) -> None:
     """Replace a derived range by what a run showed."""
     if name not in seen:
         return
-    if name in graph.ranges:  # what was declared is a promise; the examples only show how it is filled
+    if name in promised:  # the range is certain; the examples only show how it is filled
         known[name] = replace(known[name], rms=seen[name].rms)
     else:
         known[name] = replace(seen[name], nonnegative=name in known and known[name].nonnegative)
+
+
+def _bounded(graph: OpGraph, node: Node, op: ops.SoftwareOnly) -> dict[str, ValueRange]:
+    """Return the ranges of the outputs that ONNX operators limit, such as dequantised integers."""
+    found = {}
+    for value, limits in zip(node.outputs, op.output_bounds, strict=False):
+        if limits is not None:
+            largest, source = max(map(abs, limits)), "limited by its ONNX operators"
+            found[value] = ValueRange.even(_width(graph, value), largest, nonnegative=limits[0] >= 0, source=source)
+    return found
 
 
 def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> ValueRange | None:

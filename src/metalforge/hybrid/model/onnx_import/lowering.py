@@ -21,7 +21,7 @@ from metalforge.hybrid.model.ops import Concat, FullyConnectedOp, Op, RecurrentS
 from metalforge.substrates.npu.quantize import Quantized
 
 from .host import HostPart
-from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
+from .native import Known, Open, Value, bias_row, bounds_of, dequantised, native_op, turned
 from .operators import REASONS, onnx_library, operations
 from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
 from .shapes import ImportBudget, Sized, computed, inferred, model_of, sized, walk
@@ -70,6 +70,7 @@ class _Lowering:
         self.uses = Counter(name for node in model.nodes for name in node.input)
         self.uses.update(model.outputs)
         self.pieces: dict[str, _Piece] = {}  # by their first output
+        self.bounds: dict[str, tuple[float, float]] = {}  # of values, where operators limit them
         self.names: set[str] = set()  # of pieces
         self.numbers: dict[str, count[int]] = {}  # for those that would have the same
         self.budget = ImportBudget(model.size)
@@ -176,6 +177,10 @@ class _Lowering:
         if node.op_type in ALIKE and self._alike(node, args, found[0]):
             return
         self.values |= {value.name: value for value in found}
+        kind = args[0].kind if args and isinstance(args[0], Open) else found[0].kind
+        integer = self.onnx.helper.tensor_dtype_to_np_dtype(kind)
+        if (bounds := bounds_of(node.op_type, args, self.bounds, integer)) is not None:
+            self.bounds[found[0].name] = bounds
         if node.op_type == "Add" and (self._biased(args, found[0]) or self._joined(args, found[0])):
             return
         op = native_op(
@@ -333,6 +338,7 @@ class _Lowering:
             operators=part.operators,
             run=part,
             output_shapes=tuple(self._open(name).shape for name in given),
+            output_bounds=tuple(self.bounds.get(name) for name in given),
             reason=_reason(part.operators),
             parameters=sum(array.size for array in constants.values()),
             operations=sum(self._operations(piece.node) for piece in pieces),

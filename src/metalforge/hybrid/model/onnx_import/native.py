@@ -13,6 +13,22 @@ from metalforge.reservoir.activations import ActivationName
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized
 
+MOVING = frozenset(
+    {
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators whose results are numbers of their first input."""
 PLAIN: Mapping[str, ops.ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
 _GATES: Mapping[str, ActivationName] = {"tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu"}
@@ -167,6 +183,34 @@ def bias_row(value: Known, outputs: int) -> Reals | None:
     if any(n != 1 for n in shape[:-1]) or shape[-1:] not in ((), (1,), (outputs,)):
         return None
     return np.ascontiguousarray(np.broadcast_to(value.array.reshape(-1), (outputs,)))
+
+
+def bounds_of(
+    op_type: str, args: Sequence[Value | None], known: Mapping[str, tuple[float, float]], integer: np.dtype[Any]
+) -> tuple[float, float] | None:
+    """Return the smallest and largest number that a node can give; None where nothing limits it.
+
+    Dequantised integers are limited by their type, `integer`: scale (q - zero), for all q that it holds. Operators
+    that move numbers or rectify them keep the limits of their input in `known`.
+    """
+    x = args[0] if args else None
+    if not isinstance(x, Open):
+        return None
+    match op_type:
+        case "DequantizeLinear":
+            scale, zero = args[1], args[2] if len(args) > 2 else None
+            narrow = integer.kind in "iu" and integer.itemsize <= 2
+            if not narrow or not isinstance(scale, Known) or isinstance(zero, Open):
+                return None
+            shift = np.float64(0) if zero is None else zero.array.astype(np.float64)
+            limits = np.iinfo(integer)
+            ends = [scale.array * (q - shift).astype(scale.array.dtype) for q in (limits.min, limits.max)]
+            return float(np.min(ends)), float(np.max(ends))
+        case "Relu" if x.name in known:
+            low, high = known[x.name]
+            return max(low, 0.0), max(high, 0.0)
+        case name:
+            return known.get(x.name) if name in MOVING else None
 
 
 def dequantised(attributes: Mapping[str, Any], inputs: Sequence[NDArray[Any]]) -> Integers | None:

@@ -1,0 +1,174 @@
+"""The steps of `npu compile`, `npu run` and `npu explain` that concern models, and the options of their precision."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from metalforge.core.errors import PlacementError, SpecError
+from metalforge.substrates.npu.device import Statistics
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.program import Encoding, Program
+
+from .output import print_table, print_text
+
+if TYPE_CHECKING:
+    from metalforge.hybrid import OpGraph
+    from metalforge.hybrid.routing.plan import Plan
+
+DEFAULT_BITS, DEFAULT_DIGITS = 8, 1
+"""Of activations and of weights, where only one of them is given."""
+
+
+def compiled_plan(
+    model: Path,
+    input_range: float | None,
+    calibration: Path | None,
+    bits: int | None,
+    digits: int | None,
+    signed: str | None,
+    tolerance: float | None,
+) -> "Plan":
+    """Return the plan that puts all on the NPU that it can run, at the precision that was asked for."""
+    from metalforge.hybrid.routing.router import OperationRouter
+
+    precision = asked_precision(bits, digits, signed, tolerance)
+    graph, data = ranged_graph(model, input_range, calibration)
+    router = OperationRouter(objective="hw_only", tolerance=or_default(tolerance), precision=precision)
+    plan = router.plan(graph, calibration=data)
+    others = [f"`{row.op}` to {row.encoding}" for row in plan.record.ops if row.encoding not in ("", precision)]
+    if precision is not None and others:
+        raise SpecError(
+            f"{precision} was asked for, and weights that are integers already bind {', '.join(others)}"
+            "\nhint: leave --activation-bits and --digits out, or give those"
+        )
+    return plan
+
+
+def predicted(
+    model: Path, arrays: dict[str, NDArray[Any]], profile: str | None, **asked: Any
+) -> tuple[Any, Statistics, dict[str, Any]]:
+    """Return the outputs of a model for one array, a graph's inputs by name or series of any lengths.
+
+    With them come what the device did, and where each layer ran.
+    """
+    from metalforge.hybrid import load
+    from metalforge.hybrid.deployed.loading import deployed_profile
+    from metalforge.hybrid.deployed.model import DeployedPlan
+
+    with (
+        EmulatedDevice(profile or deployed_profile(model)) as device,
+        load(model, device=device, **asked) as ready,
+    ):
+        plan = ready.plan if isinstance(ready, DeployedPlan) else None
+        if plan is not None and set(arrays) == set(plan.graph.inputs):
+            result = ready.predict(arrays)
+        else:
+            result = ready.predict(only(arrays) if len(arrays) == 1 or plan else list(arrays.values()))
+        if ready.clipped:
+            sys.stderr.write(
+                f"{ready.clipped} numbers were beyond the range that the model was compiled for, and were clamped"
+                "\nhint: compile it for larger ones\n"
+            )
+        return result, device.statistics(), {"layers": ready.places(), "clipped": ready.clipped}
+
+
+def ranged_graph(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
+    """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
+    from metalforge.hybrid.deployed.placement import with_ranges
+    from metalforge.hybrid.model.opening import as_graph
+
+    graph, data = with_ranges(as_graph(path), scaling_of(path).get("features"), input_range, calibration)
+    if data is None and not graph.ranges:
+        graph = replace(graph, ranges=dict.fromkeys(graph.inputs, 1.0))
+    return graph, data
+
+
+def range_note(graph: "OpGraph", input_range: float | None, calibration: Path | None) -> str:
+    """Return what a reader must know of the range of the inputs."""
+    if calibration is not None:
+        return f"ranges were measured on {calibration}"
+    largest = max(graph.ranges.values())
+    how = "as --range says" if input_range is not None else "as the file says or nobody gave another"
+    return (
+        f"inputs are taken to be within {largest:g}, {how}; what is larger is clamped on the chip"
+        "\nhint: --calibration X.npy measures how large they are"
+    )
+
+
+def scaling_of(path: Path) -> dict[str, Any]:
+    """Return what scales the inputs and outputs of a model, where its file says so."""
+    if path.suffix == ".onnx":
+        return {}
+    from metalforge.reservoir.files import load_weights
+
+    weights = load_weights(path, check_stability=False)
+    return {"features": weights.features, "heads": weights.heads}
+
+
+def model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
+    """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
+    graph = plan.graph
+    if not plan.jobs:
+        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
+        raise PlacementError(
+            f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
+        )
+    programs = tuple(program for job in plan.jobs for program in job.programs)
+    return programs, max(float(job.error_bound.max()) for job in plan.jobs)
+
+
+def print_plan(plan: "Plan") -> None:
+    """Write a plan: a table of ops, how to make the others map, totals and notes."""
+    from metalforge.hybrid.routing.plan import remarks, table
+
+    shown = table(plan.record)
+    print_table(shown.title, shown.columns, shown.rows)
+    print_text("\n".join([*remarks(plan.record), ""]))
+
+
+def matrix_encoding(bits: int | None, digits: int | None, signed: str | None) -> Encoding:
+    """Return the encoding of a matrix."""
+    return Encoding(
+        activation_bits=DEFAULT_BITS if bits is None else bits,
+        digits=DEFAULT_DIGITS if digits is None else digits,
+        signed="zero_point" if signed is None else signed,
+    )
+
+
+def asked_precision(bits: int | None, digits: int | None, signed: str | None, tolerance: float | None) -> str | None:
+    """Return the precision of all layers of a model; None where the tolerance decides layer by layer."""
+    from metalforge.hybrid.routing.encodings import precision_of
+
+    refuse_options("a model, whose layers are encoded by the sign of their inputs", {"--signed": signed})
+    if bits is None and digits is None:
+        return None
+    refuse_options("a model whose precision is given", {"--tolerance": tolerance})
+    return precision_of(matrix_encoding(bits, digits, None))
+
+
+def or_default(tolerance: float | None) -> float:
+    """Return the tolerance that was given, or the router's own."""
+    from metalforge.hybrid.routing.router import DEFAULT_TOLERANCE
+
+    return DEFAULT_TOLERANCE if tolerance is None else tolerance
+
+
+def or_one(input_range: float | None) -> float:
+    """Return the range that was given, or 1."""
+    return 1.0 if input_range is None else input_range
+
+
+def refuse_options(what: str, options: dict[str, Any]) -> None:
+    """Raise where options are given that do not apply."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise SpecError(f"{', '.join(given)} does not apply to {what}\nhint: leave it out")
+
+
+def only(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Return the one array of a file."""
+    if len(arrays) != 1:
+        raise SpecError(f"one array is wanted. Got {len(arrays)}: {', '.join(map(repr, arrays))}")
+    return next(iter(arrays.values()))

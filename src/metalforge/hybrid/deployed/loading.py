@@ -1,0 +1,205 @@
+"""`load`: a model in a file, ready to predict, on the device that it was deployed to or on another."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from metalforge.core.arrays import Array
+from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.files import PathLike, naming
+from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
+from metalforge.hybrid.esn.network import CarriedState, HybridEsn
+from metalforge.hybrid.model.inputs import loaded
+from metalforge.hybrid.model.onnx_import import load_onnx
+from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
+from metalforge.hybrid.running.failure import OnFailure
+from metalforge.reservoir.files import load_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice, NpuError
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.program import ProgramError
+
+from .model import Deployed, DeployedEsn, DeployedPlan, fingerprints, network_series
+from .placement import UnknownRangeError, expect_one_source, require_npu, require_ranges, with_ranges
+from .plan_file import thawed
+from .record import EsnRecord, PlanFile, read_entry
+
+IN_FOLDER = "weights.safetensors"
+"""The file of a folder that is loaded, as `search` writes it."""
+DEFAULT_PRECISION = "W8A8"
+"""Of a network that is put on a device here."""
+
+
+class _Asked(NamedTuple):
+    """What `load` was asked for."""
+
+    device: NpuDevice | None
+    input_range: float | None
+    calibration: PathLike | None
+    allow_host: bool
+    on_device_failure: OnFailure
+
+
+def load(
+    path: PathLike,
+    *,
+    device: NpuDevice | None = None,
+    input_range: float | None = None,
+    calibration: PathLike | None = None,
+    allow_host: bool = False,
+    on_device_failure: OnFailure = "fallback",
+) -> Deployed:
+    """Return the model in a file that `deploy` wrote, in a folder of `metalforge search --out`, or of another tool.
+
+    A model that was deployed to a device runs on `device`, or on an emulated one of its profile. Any other (.onnx,
+    weights, a network that was deployed in software) is compiled for `device`, and runs in software without one.
+
+    Parameters
+    ----------
+    device
+        The NPU that runs the model.
+    input_range, calibration
+        The largest size of an input as the model sees it, or a file of raw example inputs to measure ranges on: for a
+        model that is compiled here and has no ranges of its own.
+    allow_host
+        Whether all of the model may run on the host although a device is given.
+
+    Raises
+    ------
+    PlacementError
+        No layer can run on `device`, and `allow_host` is false.
+    SpecError
+        The file cannot be read, or a model that is compiled here lacks ranges.
+    """
+    file = _file(path)
+    expect_one_source(input_range, calibration)
+    asked = _Asked(device, input_range, calibration, allow_host, on_device_failure)
+    if file.suffix == ".onnx":
+        found: Deployed = _onnx(file, asked)
+    else:
+        record, arrays = _entry(file)
+        compiled = isinstance(record, PlanFile) or _on_device(record)
+        if compiled and (input_range is not None or calibration is not None):
+            raise SpecError(f"{file}: was compiled with its ranges\nhint: compile the model again for others")
+        if isinstance(record, PlanFile):
+            with naming(file):
+                found = _planned(thawed(record.plan, arrays), record, asked)
+        elif compiled:
+            found = _deployed(file, record, asked)
+        else:
+            found = _network(file, record, asked)
+    if device is not None and not allow_host:
+        try:
+            require_npu(file.name, found.places())
+        except MetalforgeError:
+            found.close()
+            raise
+    return found
+
+
+def deployed_profile(path: PathLike) -> str:
+    """Return the profile of the device that the model in a file was deployed to; the default where it was to none."""
+    file = _file(path)
+    record = EsnRecord() if file.suffix == ".onnx" else _entry(file)[0]
+    return str(record.plan.get("profile", DEFAULT_PROFILE)) if isinstance(record, PlanFile) else record.profile
+
+
+def _file(path: PathLike) -> Path:
+    return Path(path) / IN_FOLDER if Path(path).is_dir() else Path(path)
+
+
+def _entry(file: Path) -> tuple[EsnRecord | PlanFile, dict[str, Array]]:
+    """Return how the model in a file was deployed, and the arrays of a plan; plain weights are in software."""
+    record, arrays = (None, {}) if file.suffix == ".json" else read_entry(file)
+    return record or EsnRecord(), arrays
+
+
+def _on_device(record: EsnRecord) -> bool:
+    """Whether a network was deployed to a device; one in chunks may have been too large for it."""
+    return record.mode != "software" and (record.mode != "chunked" or bool(record.programs))
+
+
+def _onnx(file: Path, asked: _Asked) -> DeployedPlan:
+    """Return an ONNX model, planned for a device or all in software."""
+    graph, data = with_ranges(load_onnx(file), None, asked.input_range, asked.calibration)
+    device = asked.device
+    if device is None:
+        plan = OperationRouter(objective="accuracy").plan(graph)
+    else:
+        if data is None and not asked.allow_host:
+            with naming(file):
+                require_ranges(graph)
+        router = OperationRouter(objective="hw_only", profile=getattr(device, "profile", DEFAULT_PROFILE))
+        plan = router.plan(graph, calibration=data)
+    return _planned(plan, PlanFile(plan={}), asked)
+
+
+def _planned(plan: Plan, record: PlanFile, asked: _Asked) -> DeployedPlan:
+    device = asked.device or EmulatedDevice(plan.profile)
+    return DeployedPlan(plan, record, device, owned=asked.device is None, on_device_failure=asked.on_device_failure)
+
+
+def _deployed(file: Path, record: EsnRecord, asked: _Asked) -> DeployedEsn:
+    """Return a network on its device, with the integers that it was deployed with."""
+    weights = load_weights(file)
+    with naming(file):
+        device = asked.device or EmulatedDevice(record.profile)
+        esn = _placed(HybridEsn(weights), record, device, asked.on_device_failure)
+        if fingerprints(esn) != record.programs:
+            esn.close()
+            raise SpecError(
+                f"was deployed by {record.made_by}, and this version compiles it to other integers"
+                "\nhint: run it with that version, or deploy the network again"
+            )
+    return DeployedEsn(esn, record, device, owned=asked.device is None)
+
+
+def _network(file: Path, record: EsnRecord, asked: _Asked) -> DeployedEsn:
+    """Return a network that was compiled for no device: its product on one, or all of it in software."""
+    weights = load_weights(file)
+    software = msgspec.structs.replace(record, mode="software")
+    if asked.device is None:
+        return DeployedEsn(HybridEsn(weights), software)
+    placed = msgspec.structs.replace(record, mode="hardware-linear", approach="last-layer", precision=DEFAULT_PRECISION)
+    try:
+        if weights.ranges is None and asked.input_range is None and asked.calibration is None:
+            raise UnknownRangeError(f"the inputs of {file}")
+        esn = _placed(_measured(weights, record, asked), placed, asked.device, asked.on_device_failure)
+    except (NpuError, ProgramError, UnknownRangeError) as error:
+        if not asked.allow_host:
+            raise
+        return DeployedEsn(HybridEsn(weights), software, reason=str(error).partition("\n")[0])
+    return DeployedEsn(esn, placed, asked.device)
+
+
+def _measured(weights: EsnWeights, record: EsnRecord, asked: _Asked) -> HybridEsn:
+    """Return a network with the ranges of its inputs and states."""
+    if asked.calibration is None:
+        return HybridEsn.from_weights(weights, input_range=asked.input_range)
+    samples = record.rows == "samples"
+    with naming(asked.calibration):
+        series = network_series("calibration", loaded(asked.calibration), weights, weights.dtype, samples=samples)
+    return HybridEsn.from_weights(weights, calibration=series)
+
+
+def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> CarriedState:
+    """Return a network on a device, as its record says."""
+    weights, precision, inputs = esn.weights, record.precision or DEFAULT_PRECISION, record.inputs or "auto"
+    if record.mode == "chunked":
+        plan = plan_chunks(
+            weights,
+            record.profile,
+            precision=precision,
+            chunk_units=record.chunk_units,
+            device_units=record.device_units,
+            overflow="swap",
+            inputs=inputs,
+            ranges=weights.ranges,
+        )
+        return ChunkedEsn(weights, plan, device, on_device_failure=on_device_failure)
+    if record.mode == "hardware-native":
+        return esn.with_hardware_native(device, on_device_failure=on_device_failure)
+    approach = record.approach or "last-layer"
+    return esn.with_hardware_linear(device, approach, precision, inputs=inputs, on_device_failure=on_device_failure)
