@@ -1,5 +1,6 @@
 """`npu compile | inspect | run | explain | rules | conformance | profile`: programs for the NPU and what they cost."""
 
+import sys
 from dataclasses import asdict
 from itertools import count, takewhile
 from pathlib import Path
@@ -102,40 +103,39 @@ def compile_model(
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
     if deployed is not None:
         from metalforge.hybrid import deploy
+        from metalforge.hybrid.deployed.placement import plan_places
 
         plan = compiled_plan(model, input_range, calibration, activation_bits, digits, signed, tolerance)
         programs, bound = model_programs(plan)
-        deploy(
-            plan, deployed, provenance={"command": "metalforge npu compile", "model": model.name}, **scaling_of(model)
-        )
+        made_by = {"command": "metalforge npu compile", "model": model.name}
+        deploy(plan, deployed, provenance=made_by, **scaling_of(model))
+        layers, ranges = plan_places(plan), plan.record.ranges
+        report: dict[str, Any] = {"deployed": str(deployed), "layers": layers, "ranges": ranges}
+        lines = [*(f"range: {known}" for known in ranges), *map(str, layers)]
     elif output.suffix == DEPLOYED:
         raise SpecError(f"{output}: {DEPLOYED} holds a model; a matrix is written as .mfp, with the ranges it is for")
     else:
         refuse_options("a matrix", {"--tolerance": tolerance})
         encoding = matrix_encoding(activation_bits, digits, signed)
-        compiled = compile_linear(
-            output.stem, _matrix(model), encoding=encoding, ranges=_line_ranges(input_range, calibration)
-        )
+        largest, beyond = _line_ranges(input_range, calibration, encoding.activation_bits)
+        compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=largest)
         programs, bound = compiled.programs, float(np.max(compiled.error_bound))
+        report, lines = {"beyond": beyond}, []
+        if beyond:
+            lines.append(f"{beyond} numbers of the calibration data lie beyond the ranges and would be clamped")
     several = len(programs) > 1
     paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(programs))]
     if output == deployed:
         paths = []
     for program, path in zip(programs, paths, strict=bool(paths)):
         wire.save(program, path)
-    record = {"files": [str(p) for p in paths], "outputs": programs[-1].outputs, "error_bound": bound}
-    if deployed is not None:
-        from metalforge.hybrid.deployed.placement import plan_places
-
-        record |= {"deployed": str(deployed), "layers": plan_places(plan), "ranges": plan.record.ranges}
+    record = {"files": [str(p) for p in paths], "outputs": programs[-1].outputs, "error_bound": bound, **report}
     if as_json:
         print_json(record)
     else:
         names = ", ".join(f"{path} ({program.name})" for program, path in zip(programs, paths, strict=bool(paths)))
         names = ", ".join(filter(None, [names, f"{deployed} (all of it)" if deployed else ""]))
-        print_text(f"wrote {names}: {record['outputs']} outputs, off by at most {bound:.3g}")
-        if deployed is not None:
-            print_text("\n".join([*(f"range: {known}" for known in plan.record.ranges), *map(str, plan_places(plan))]))
+        print_text("\n".join([f"wrote {names}: {record['outputs']} outputs, off by at most {bound:.3g}", *lines]))
 
 
 @app.command()
@@ -235,11 +235,18 @@ def run(
                 device.load(programs[0])
                 result = device.infer(x)
             else:
-                result = joined(programs, ranges=input_range).run(x, infer)
+                compiled = joined(programs, ranges=input_range)
+                result = compiled.run(x, infer)
+                more = {"clipped": int(np.count_nonzero(np.abs(x) > compiled.ranges))}
             statistics = device.statistics()
     else:
         result, statistics, more = predicted(
             model, arrays, profile, input_range=input_range, calibration=calibration, allow_host=allow_host
+        )
+    if more.get("clipped"):
+        sys.stderr.write(
+            f"{more['clipped']} numbers were beyond the ranges that were compiled for, and were clamped"
+            "\nhint: compile for larger ones\n"
         )
     named = {str(i): np.asarray(y) for i, y in enumerate(result)} if isinstance(result, list) else result
     if output is not None:
@@ -428,9 +435,16 @@ def _programs(path: Path) -> tuple[Program, ...]:
     return tuple(wire.load(one) for one in takewhile(Path.exists, numbered)) or (wire.load(path),)
 
 
-def _line_ranges(input_range: float | None, calibration: Path | None) -> float | NDArray[Any]:
-    """Return the range of a matrix's inputs, or with data of each of them."""
+def _line_ranges(
+    input_range: float | None, calibration: Path | None, activation_bits: int
+) -> tuple[float | NDArray[Any], int]:
+    """Return the range of a matrix's inputs, or with data of each of them, and how many numbers lie beyond."""
     if calibration is None:
-        return or_one(input_range)
-    largest = np.abs(np.atleast_2d(_matrix(calibration))).max(axis=0).astype(np.float64)
-    return np.where(largest > 0, largest, float(largest.max()) or 1.0)
+        return or_one(input_range), 0
+    from metalforge.hybrid.deployed.placement import expect_one_source
+    from metalforge.hybrid.routing.measured import line_ranges
+
+    expect_one_source(input_range, calibration)
+    values = np.atleast_2d(_matrix(calibration))
+    ranges = line_ranges(values, activation_bits)
+    return ranges, int(np.count_nonzero(np.abs(values) > ranges))

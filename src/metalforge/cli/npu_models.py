@@ -1,6 +1,5 @@
 """The steps of `npu compile`, `npu run` and `npu explain` that concern models, and the options of their precision."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,11 +66,6 @@ def predicted(
             result = ready.predict(arrays)
         else:
             result = ready.predict(only(arrays) if len(arrays) == 1 or plan else list(arrays.values()))
-        if ready.clipped:
-            sys.stderr.write(
-                f"{ready.clipped} numbers were beyond the range that the model was compiled for, and were clamped"
-                "\nhint: compile it for larger ones\n"
-            )
         return result, device.statistics(), {"layers": ready.places(), "clipped": ready.clipped}
 
 

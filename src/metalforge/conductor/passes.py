@@ -176,7 +176,8 @@ class DevicePass(ConductorRun):
         host = HybridEsn.from_weights(replace(weights, w_out=None, out_bias=None), calibration=data)
         self._esn = host.with_hardware_linear(device, precision=precision)
         self._programs = DevicePrograms(device)
-        self._ranges = host.ranges.u, host.ranges.s
+        ranges = host.ranges_at(encoding_of(READOUT_PRECISION).activation_bits)
+        self._ranges = ranges.u, ranges.s
         self._readout = self._on_device(weights)
         self._exact = ExactReadout(self._readout, weights.units, self._bias, self._decode.native)
 

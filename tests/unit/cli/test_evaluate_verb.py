@@ -151,7 +151,7 @@ def test_data_for_calibration_leaves_all_the_rest_to_be_held_out(folder):
     np.save(folder / "few.npy", np.load(folder / "points.npy")[:20])
     answer = found(folder, *POINTS, "--calibration", "few.npy", "--precision", "W8A8")
     assert answer["held_out"] == "120 others"
-    assert answer["ranges"][0]["source"] == "seen on 20 samples"
+    assert answer["ranges"][0]["source"] == "measured on 20 samples"
 
 
 def test_labels_name_the_outputs(folder):

@@ -86,12 +86,14 @@ def test_calibration_data_sets_the_ranges(models):
 def test_explain_says_which_range_it_assumed(models):
     arguments = ("npu", "explain", "net.onnx", "--profile", "akd1000-published")
     (plain,) = json.loads(call(*arguments, "--json", cwd=models).stdout)
-    assert plain["ranges"] == [{"name": "x", "largest": 1.0, "source": "given with the graph"}]
+    (known,) = plain["ranges"]
+    assert (known["name"], known["largest"], known["wide"], known["beyond"]) == ("x", 1.0, 1.0, 0)
     assert "--calibration" in call(*arguments, cwd=models).stdout
     assert "within 3" in call(*arguments, "--range", 3, cwd=models).stdout
     np.save(models / "wide.npy", np.linspace(-4, 4, 200).reshape(20, 10))
     (seen,) = json.loads(call(*arguments, "--calibration", "wide.npy", "--json", cwd=models).stdout)
-    assert seen["ranges"] == [{"name": "x", "largest": 4.0, "source": "seen on 20 samples"}]
+    (known,) = seen["ranges"]
+    assert (known["largest"], known["wide"], known["beyond"]) == (4.0, 5.0, 0)
     assert "wide.npy" in call(*arguments, "--calibration", "wide.npy", cwd=models).stdout
     both = call(*arguments, "--calibration", "wide.npy", "--range", 3, cwd=models, code=2)
     assert "not both" in both.stderr
@@ -259,6 +261,28 @@ def test_an_option_that_cannot_apply_is_refused(models, verb, file, option):
     more = {"compile": ("-o", "out.mfp"), "explain": (), "run": ("--input", "inputs.npy")}[verb]
     call("npu", verb, file, *more, cwd=models)
     assert "error" in call("npu", verb, file, *more, *option, cwd=models, code=2).stderr
+
+
+def test_an_outlier_in_the_calibration_data_is_counted_and_changes_nothing_else(models):
+    x = np.random.default_rng(4).uniform(-1, 1, (898, 10)).astype(np.float32)
+    np.save(models / "clean.npy", x)
+    np.save(models / "outlier.npy", np.where(np.arange(898)[:, np.newaxis] == 17, 100 * x, x))
+    wanted = session(onnx.load(models / "net.onnx")).run(None, {"x": x})[0]
+    worst = {}
+    for name in ("clean", "outlier"):
+        options = ("--calibration", f"{name}.npy", "--activation-bits", 4, "--json")
+        made = json.loads(call("npu", "compile", "net.onnx", "-o", f"{name}.mfd", *options, cwd=models).stdout)
+        found = ran(models, f"{name}.mfd", "--input", "clean.npy")
+        worst[name] = np.sqrt(np.mean((np.array(found["result"]) - wanted) ** 2))
+        layer = made["layers"][0]
+        assert layer["beyond"] == made["ranges"][0]["beyond"] > 0
+        assert found["clipped"] <= 0.005 * x.size
+    assert worst["outlier"] == pytest.approx(worst["clean"], rel=0.02)
+    np.save(models / "ten.npy", np.eye(10))
+    line = ("npu", "compile", "ten.npy", "-o", "ten.mfp", "--calibration", "outlier.npy", "--json")
+    made = json.loads(call(*line, cwd=models).stdout)
+    assert 1 <= made["beyond"] <= 0.005 * x.size
+    assert ran(models, "ten.mfp", "--input", "outlier.npy")["clipped"] == made["beyond"]
 
 
 def test_experiments_are_listed_and_unknown_ones_named(tmp_path):

@@ -118,5 +118,5 @@ def test_a_ring_keeps_its_weights_on_the_chip_and_random_ones_do_not(arena):
     native, bounded = arena.victims["native W4A4"].twin, arena.victims["bounded ReLU"].twin
     narrow, tanh = arena.victims["host-tanh W4A4"].twin, arena.victims["tanh"].twin
     assert np.abs(native.w_res - bounded.w_res).max() < 0.02
-    assert np.mean(narrow.w_res != 0) < 0.3  # inputs share four bits with states: most recurrent weights become 0
+    assert np.mean(narrow.w_res != 0) < 0.5  # inputs share four bits with states: most recurrent weights become 0
     assert np.mean(tanh.w_res != 0) == 1

@@ -204,3 +204,16 @@ def test_bad_input_is_named(weights, series):
         esn.with_hardware_linear(EmulatedDevice(), "D")
     with pytest.raises(SpecError, match="state is finite"):
         esn.state = np.zeros(3)
+
+
+def test_an_outlier_does_not_set_the_ranges_of_a_network():
+    weights = make_esn(30, 3, seed=2, leak=0.5, input_scaling=0.4)
+    u = np.random.default_rng(1).uniform(-1, 1, (900, 3))
+    clean, faulty = (HybridEsn.from_weights(weights, calibration=one) for one in (u, np.vstack([u[:-1], 100 * u[-1:]])))
+    assert faulty.ranges.u == pytest.approx(clean.ranges.u, rel=0.02)
+    assert faulty.ranges.s == pytest.approx(clean.ranges.s, rel=0.05)
+    assert clean.ranges_at(8).u == pytest.approx(1.25 * clean.ranges_at(4).u)
+    assert clean.ranges_at(8).s <= 1
+    with EmulatedDevice() as device:
+        chip = clean.with_hardware_linear(device, precision="W8A8")
+        assert chip.ranges == chip.ranges_at(4) == clean.ranges_at(8)

@@ -18,6 +18,7 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
 from metalforge.hybrid.routing.jobs import ChainStage, build_linear, compile_chain
+from metalforge.hybrid.routing.measured import line_ranges, measured
 from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, observe
 from metalforge.hybrid.routing.transforms import (
     merge_siblings,
@@ -149,13 +150,56 @@ def test_nothing_is_known_of_what_follows_an_input_of_unknown_range():
 def test_data_comes_before_bounds():
     rng = np.random.default_rng(10)
     graph = chain(real_layer(rng, 4, 3), Elementwise(function="relu"), inputs=4, ranges=None)
-    x = rng.uniform(-3, 3, (200, 4))
+    x = rng.uniform(-3, 3, (199, 4))
     ranges = find_ranges(graph, observe(graph, {"x": x}))
     y = x @ graph["n0"].op.weights.T + graph["n0"].op.bias
-    assert ranges["n0"].largest == pytest.approx(np.full(3, np.abs(y).max()), rel=1e-6)
-    assert ranges["n0"].rms == pytest.approx(np.full(3, np.sqrt((y**2).mean())), rel=1e-6)
+    sorted_sizes = np.sort(np.abs(y).ravel())
+    kept = max(sorted_sizes[-1 - int(0.005 * y.size)], 0)  # too few rows for a line to count by itself
+    assert ranges["n0"].largest == pytest.approx(np.full(3, kept), rel=1e-6)
+    assert ranges["n0"].rms == pytest.approx(np.full(3, np.sqrt((np.minimum(np.abs(y), kept) ** 2).mean())), rel=1e-6)
+    assert ranges["n0"].beyond == (int(0.005 * y.size), np.count_nonzero(np.abs(y) > 1.25 * kept))
     assert ranges["n1"].nonnegative
-    assert "200 samples" in ranges["n1"].source
+    assert "199 samples" in ranges["n1"].source
+
+
+def test_headroom_of_a_measured_range_ends_where_the_activation_does():
+    graph = chain(real_layer(np.random.default_rng(1), 4, 3), Elementwise(function="tanh"), inputs=4, ranges=None)
+    ranges = find_ranges(graph, observe(graph, {"x": np.random.default_rng(2).uniform(-9, 9, (50, 4))}))
+    assert ranges["x"].at(8).largest == pytest.approx(1.25 * ranges["x"].at(4).largest)
+    assert 0.9 < ranges["n1"].at(4).largest.max() <= ranges["n1"].at(16).largest.max() == 1
+
+
+def rows_of(case, rng):
+    """Data, and the range that it should have."""
+    x = rng.uniform(-1, 1, (898, 64))
+    if case == "one row":
+        x[17] *= 100
+    elif case == "three rows":
+        x[[5, 17, 400]] *= 30
+    elif case == "one number":
+        x[17, 3] = -1e6
+    elif case == "a large line":
+        x[:, 7] *= 50
+    elif case == "sparse":
+        x = (rng.random((898, 64)) < 0.002).astype(float)
+    return x, 50.0 if case == "a large line" else 1.0
+
+
+@pytest.mark.parametrize("case", ["clean", "one row", "three rows", "one number", "a large line", "sparse"])
+def test_a_measured_range_is_that_of_all_but_outliers(case):
+    x, wanted = rows_of(case, np.random.default_rng(3))
+    found = measured(x.astype(np.float32))
+    assert found.range == pytest.approx(wanted, rel=0.02)
+    assert found.beyond == np.count_nonzero(np.abs(x.astype(np.float32)) > found.range) <= 0.006 * x.size
+    assert found.rms <= found.range
+    few, largest = x[:3, :4], np.abs(x[:3, :4]).max()
+    assert case == "sparse" or measured(few).range == largest
+
+
+def test_numbers_that_are_all_zero_have_no_range():
+    assert measured(np.zeros((4, 3))).range == 0
+    assert line_ranges(np.zeros((4, 3)), 8).tolist() == [1.0] * 3
+    assert line_ranges(np.array([[2.0, 0.0], [-4.0, 0.0]]), 4).tolist() == [4.0, 4.0]
 
 
 def test_a_declared_range_is_kept_and_data_shows_how_it_is_filled():

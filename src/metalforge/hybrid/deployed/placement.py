@@ -39,11 +39,14 @@ class LayerPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     precision: str = ""
     """Of its weights and inputs on the NPU, such as W8A8."""
     reason: str = ""
+    beyond: int = 0
+    """Numbers of the calibration data beyond its ranges."""
 
     def __str__(self) -> str:
         """Return the place in a line."""
         where = f"{self.substrate} {self.precision}".strip()
-        return f"{self.layer} ({self.kind}): {where}" + (f", {self.reason}" if self.reason else "")
+        beyond = f"{self.beyond} numbers of the calibration data beyond its ranges" if self.beyond else ""
+        return f"{self.layer} ({self.kind}): {', '.join(filter(None, [where, self.reason, beyond]))}"
 
 
 def plan_places(plan: Plan) -> tuple[LayerPlace, ...]:
@@ -55,6 +58,7 @@ def plan_places(plan: Plan) -> tuple[LayerPlace, ...]:
             substrate=row.substrate,
             precision=row.encoding,
             reason="" if row.job else row.reason,
+            beyond=row.beyond,
         )
         for row in plan.record.ops
     )

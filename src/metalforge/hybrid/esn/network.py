@@ -11,6 +11,7 @@ on from the same state; `to_software_mode()` comes back.
 import time
 from copy import copy
 from dataclasses import replace
+from math import inf
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.hybrid.routing.measured import HEADROOM, measured
 from metalforge.hybrid.running.exact_steps import ExactReadout
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import activation, leaky_step
@@ -228,7 +230,7 @@ class HybridEsn(CarriedState):
     no readout.
     """
 
-    def __init__(self, weights: EsnWeights, *, ranges: Ranges | None = None) -> None:
+    def __init__(self, weights: EsnWeights, *, ranges: Ranges | None = None, wide: Ranges | None = None) -> None:
         super().__init__(weights)
         self.mode: Mode = "software"
         self.approach: Approach | None = None
@@ -236,6 +238,7 @@ class HybridEsn(CarriedState):
         self.path: LinearPath | None = None
         self.choice: PrecisionChoice | None = None
         self.ranges = ranges or _default_ranges(weights)
+        self._wide = wide or self.ranges  # at 8 bits and more
         self._engine = Engine(weights)
         self._guard = DeviceGuard("fallback")
         self._rows = 0
@@ -247,19 +250,24 @@ class HybridEsn(CarriedState):
     ) -> "HybridEsn":
         """Return the network of an `EsnWeights`, a fitted estimator or a file, in software.
 
-        The chip's lines need to know how large inputs and states get: `calibration` is a series (steps, inputs), or
-        (series, steps, inputs), or a list of series to measure it on. Without, it is what the weights' own `ranges`
-        say, and for weights that do not say it |u| <= 1 and states within what the activation bounds them to;
-        `input_range` is another range of inputs. Larger values are clamped.
+        The NPU clamps inputs and states beyond their ranges. `calibration` is a series (steps, inputs), or (series,
+        steps, inputs), or a list of series to measure them on, without outliers (`routing.measured`). Without it they
+        are the weights' own `ranges`, or else |u| <= 1 and states within the bound of the activation. `input_range` is
+        another range of inputs.
         """
         weights = as_weights(source)
         if calibration is None:
             default = _default_ranges(weights)
             return cls(weights, ranges=Ranges(input_range if input_range is not None else default.u, default.s))
         engine, series = Engine(weights), as_series("calibration", calibration, None, weights.dtype)
-        u = input_range if input_range is not None else max(float(np.abs(one).max()) for one in series)
-        s = max(float(np.abs(engine.run(one)).max()) for one in series)
-        return cls(weights, ranges=Ranges(u or 1.0, s or 1.0))
+        u, s = (measured(np.concatenate(rows)).range or 1.0 for rows in (series, [engine.run(one) for one in series]))
+        bound = activation(weights.activation).bound
+        wide = Ranges(input_range or HEADROOM * u, min(HEADROOM * s, inf if bound is None else bound))
+        return cls(weights, ranges=Ranges(input_range or u, s), wide=wide)
+
+    def ranges_at(self, activation_bits: int) -> Ranges:
+        """Return the ranges for activations of so many bits: measured ones have headroom at 8 bits and more."""
+        return self.ranges if activation_bits == 4 else self._wide
 
     # Modes.
 
@@ -311,18 +319,21 @@ class HybridEsn(CarriedState):
         path: LinearPath
         if approach in ("last-layer", "two-rail"):
             encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
-            path = LastLayer(self.weights, programs, encoding, self.ranges, inputs)
+            ranges = self.ranges_at(encoding.activation_bits)
+            path = LastLayer(self.weights, programs, encoding, ranges, inputs)
         elif approach in ("A", "B", "C"):
             if precision != "W4A4":
                 raise SpecError(
                     f"approach {approach} leaves the rectifier on, after which digits and nibbles cannot be joined: "
                     f"`precision` must be W4A4. Got {precision}"
                 )
-            path = Rectified(self.weights, programs, self.ranges, approach)
+            ranges = self.ranges
+            path = Rectified(self.weights, programs, ranges, approach)
         else:
             raise SpecError(f"`approach` must be last-layer, two-rail, A, B or C. Got `{approach}`")
         other = self.with_path(path, programs, on_device_failure=on_device_failure)
         other.approach, other.precision = approach, precision
+        other.ranges = other._wide = ranges  # those of its integers
         return other
 
     def with_hardware_native(self, device: NpuDevice, *, on_device_failure: OnFailure = "fallback") -> "HybridEsn":
@@ -348,7 +359,7 @@ class HybridEsn(CarriedState):
 
     def to_software_mode(self) -> "HybridEsn":
         """Return this network in software, at the same state."""
-        other = HybridEsn(self.weights, ranges=self.ranges)
+        other = HybridEsn(self.weights, ranges=self.ranges, wide=self._wide)
         other._state, other._output = self._state.copy(), self._output.copy()
         return other
 

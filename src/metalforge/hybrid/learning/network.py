@@ -101,13 +101,15 @@ class DeviceNetwork(Closing):
         if calibration is not None and weights.w_fb is not None:
             raise SpecError("a network with feedback cannot be calibrated without outputs\nhint: give `input_range`")
         inner = _without_feedback(weights)
-        ranges = HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration).ranges
+        software = HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration)
+        ranges = software.ranges_at(encoding_of(precision).activation_bits)
         self._path = _WrittenLayer(inner, self._programs, encoding_of(precision), ranges)
         self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, self._programs, on_device_failure="raise")
         self._esn.precision = precision
         self.reservoir = self._path.matrix
         """W_res, or [W_in | W_res], on the device."""
-        seen = [(weights.units, ranges.s)] + [(weights.inputs, ranges.u)] * weights.passthrough
+        wide = software.ranges_at(encoding_of(readout).activation_bits)
+        seen = [(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough
         self.readout = WrittenMatrix(
             "readout",
             weights.w_out,

@@ -49,14 +49,15 @@ def encoding_options(matrix: Weights, x: ValueRange) -> tuple[Option, ...]:
     """
     signed: Literal["unsigned", "zero_point"] = "unsigned" if x.nonnegative else "zero_point"
     found = []
-    for digits, weight_error, folded in _rounded(matrix, x):
-        share = (x.rms / x.largest) ** 2
-        size = float(np.sum((folded + weight_error) ** 2 * share))
-        for bits in ACTIVATION_BITS:
-            encoding = Encoding(activation_bits=bits, digits=digits, signed=signed)
-            found.append(
-                Option(encoding, float(np.sqrt(_noise(folded, weight_error, share, encoding) / size)) if size else 0.0)
-            )
+    for widths in ACTIVATION_BITS[:1], ACTIVATION_BITS[1:]:  # of one range each
+        at = x.at(widths[0])
+        share = (at.rms / at.largest) ** 2
+        for digits, weight_error, folded in _rounded(matrix, at):
+            size = float(np.sum((folded + weight_error) ** 2 * share))
+            for bits in widths:
+                encoding = Encoding(activation_bits=bits, digits=digits, signed=signed)
+                noise = _noise(folded, weight_error, share, encoding)
+                found.append(Option(encoding, float(np.sqrt(noise / size)) if size else 0.0))
     return tuple(found)
 
 

@@ -67,6 +67,8 @@ class DeviceJob(BriefRepr):
     """Predicted relative error (`encodings`)."""
     error_bound: Doubles
     """The largest error of each output for inputs within their ranges."""
+    beyond: int = 0
+    """Numbers of the calibration data beyond the ranges."""
 
     @property
     def passes(self) -> int:
@@ -161,6 +163,7 @@ def compile_chain(
         offset=np.zeros(len(scales)) if last.rectified else _bias(last) - scales * ladders[-1].correction,
         error_bound=signal.bound,
         error=error,
+        beyond=x.beyond[0],
     )
 
 
@@ -227,7 +230,8 @@ def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -
     bound = (1 + k) * (bound + ladder.scales / 2) + 0.5 / LEVELS + k
     noise = (1 + k) ** 2 * (noise + ladder.scales**2 / 12) + 1 / (12 * LEVELS**2) + (k * EVENLY) ** 2
     rms = np.minimum(np.sqrt(power), EVENLY)
-    x = ValueRange(largest=np.ones(len(real)), rms=rms, nonnegative=True, source="bounded_relu is at most 1")
+    ones = np.ones(len(real))
+    x = ValueRange(largest=ones, wide=ones, rms=rms, nonnegative=True, source="bounded_relu is at most 1")
     return _Signal(x, bound, noise), _relative(noise, rms**2)
 
 
@@ -259,6 +263,7 @@ def build_linear(
     blocks = tuple(rows) or (slice(0, outputs),)
     name = program_name(nodes)
     names = [name] if len(blocks) == 1 else [f"{name}[{span.start}:{span.stop}]" for span in blocks]
+    x = x.at(encoding.activation_bits)
     ranges = x.of_one_size().largest if isinstance(matrix, Quantized) else x.largest
     compiled = tuple(
         compile_linear(part, _take(matrix, span), encoding=encoding, ranges=ranges)
@@ -276,6 +281,7 @@ def build_linear(
         encoding=encoding,
         error=error,
         positions=positions,
+        beyond=x.beyond[0],
     )
 
 

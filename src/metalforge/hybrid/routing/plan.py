@@ -49,6 +49,8 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     error_bound: float | None = None
     """The largest absolute error of any output, for inputs within their ranges."""
     error_model: str = ""
+    beyond: int = 0
+    """Numbers of the calibration data beyond the ranges of its job, which clamps them."""
     device: Cost | None = None
     host: Cost
     instead: Cost | None = None
@@ -82,13 +84,20 @@ class InputRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: str
     largest: float | None
+    """At 4 bits."""
     source: str
+    wide: float | None = None
+    """At 8 bits and more."""
+    beyond: int = 0
+    """Numbers of the calibration data beyond `largest`."""
 
     def __str__(self) -> str:
         """Return it in a line."""
         if self.largest is None:
             return f"`{self.name}`: {self.source}, so that no op that reads it can be rounded"
-        return f"|{self.name}| <= {self.largest:.4g}, {self.source}; larger values are clamped on the chip"
+        wide = "" if self.wide in (None, self.largest) else f" ({self.wide:.4g} at 8 bits and more)"
+        beyond = f", with {self.beyond} numbers beyond" if self.beyond else ""
+        return f"|{self.name}| <= {self.largest:.4g}{wide}, {self.source}{beyond}; larger values are clamped"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -288,6 +297,7 @@ def paragraph(row: OpPlan) -> str:
         "on the chip": row.note,
         f"job `{row.job}`": row.job and on_chip,
         "predicted error": error is not None and f"{error:.2e} ({row.error_model})",
+        "calibration data": row.beyond and f"{row.beyond} numbers lie beyond the ranges and would be clamped",
         "at worst": bound is not None and f"{bound:.3g}, for inputs within their ranges",
         "device": row.device is not None and _cost(row.device),
         "host": _cost(row.host),

@@ -1,8 +1,9 @@
 r"""How large every value of a graph can be: what a chip needs to know before it can round anything.
 
 Without data, ranges follow from those of the inputs (`OpGraph.ranges`) and from what bounds an op: |tanh| <= 1,
-|W x + b| <= |W| r + |b|. With data, they are what a run in software showed. A value has one range for each line of its
-last axis; only what stands side by side in a `Concat`, or comes out of a matrix, has lines of different range.
+|W x + b| <= |W| r + |b|. With data, they are measured in a run in software (`measured`). A value has one range for each
+line of its last axis; only what stands side by side in a `Concat`, or comes out of a matrix, has lines of different
+range.
 
 Examples for `observe` are one batch where a graph has no state. For one with state they are time steps: arrays (T, ...)
 of one sequence, or (B, T, ...) of several that run side by side.
@@ -14,7 +15,7 @@ from math import sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
@@ -23,6 +24,8 @@ from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
+
+from .measured import HEADROOM, measured, widening
 
 Examples: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
 """Inputs by name, an array for the only one, or several of them: series that each start from rest."""
@@ -35,32 +38,47 @@ SHRINKING = ("tanh", "piecewise_tanh", "bounded_relu", "relu", "gelu", "identity
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueRange:
-    """The largest modulus of each line of a value and its root mean square, and how they are known."""
+    """The largest modulus of each line of a value and its root mean square, and how they are known.
+
+    `wide` takes the place of `largest` at 8 bits and more: a measured range has headroom there (`measured`). `beyond`
+    counts the numbers of the calibration data that lie beyond the two.
+    """
 
     largest: Doubles
+    wide: Doubles
     rms: Doubles
     nonnegative: bool
     source: str
+    beyond: tuple[int, int] = (0, 0)
 
     @classmethod
     def even(
         cls, width: int, largest: float, *, rms: float | None = None, nonnegative: bool = False, source: str
     ) -> "ValueRange":
         """Return one range for all lines."""
-        mean = largest * EVENLY if rms is None else rms
-        return cls(largest=np.full(width, largest), rms=np.full(width, mean), nonnegative=nonnegative, source=source)
+        mean, every = largest * EVENLY if rms is None else rms, np.full(width, largest)
+        return cls(largest=every, wide=every, rms=np.full(width, mean), nonnegative=nonnegative, source=source)
+
+    def at(self, activation_bits: int) -> "ValueRange":
+        """Return the range for activations of so many bits."""
+        if widening(activation_bits) == 1:
+            return self
+        return replace(self, largest=self.wide, beyond=(self.beyond[1], self.beyond[1]))
 
     def of_one_size(self) -> "ValueRange":
         """Return the same range for every line, the largest: what integers that exist already want."""
-        return replace(self, largest=np.full_like(self.largest, self.largest.max()))
+        largest, wide = (np.full_like(lines, lines.max()) for lines in (self.largest, self.wide))
+        return replace(self, largest=largest, wide=wide)
 
     def beside(self, other: "ValueRange") -> "ValueRange":
         """Return the range of two values side by side."""
         return ValueRange(
             largest=np.concatenate([self.largest, other.largest]),
+            wide=np.concatenate([self.wide, other.wide]),
             rms=np.concatenate([self.rms, other.rms]),
             nonnegative=self.nonnegative and other.nonnegative,
             source=self.source if self.source == other.source else f"{self.source}; {other.source}",
+            beyond=(self.beyond[0] + other.beyond[0], self.beyond[1] + other.beyond[1]),
         )
 
 
@@ -72,7 +90,7 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
         known[name] = ValueRange.even(_width(graph, name), largest, source="given with the graph")
     promised = set(graph.ranges)
     for name in graph.inputs:
-        _observe(name, seen, known, promised)
+        _observe(name, seen, known, promised, np.inf)
     for node in graph.nodes:
         derived = _derive(graph, node, known)
         if isinstance(node.op, ops.SoftwareOnly):
@@ -85,20 +103,35 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
             known.update(dict.fromkeys(made, derived))
         if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
             for value in node.outputs:
-                _observe(value, seen, known, promised)
+                _observe(value, seen, known, promised, _limit(node))
     return {name: _without_zeros(found) for name, found in known.items()}
 
 
 def _observe(
-    name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange], promised: Collection[str]
+    name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange], promised: Collection[str], limit: float
 ) -> None:
-    """Replace a derived range by what a run showed."""
+    """Replace a derived range by what a run showed; headroom ends at the limit that the value's op sets."""
     if name not in seen:
         return
     if name in promised:  # the range is certain; the examples only show how it is filled
         known[name] = replace(known[name], rms=seen[name].rms)
     else:
-        known[name] = replace(seen[name], nonnegative=name in known and known[name].nonnegative)
+        nonnegative = name in known and known[name].nonnegative
+        known[name] = replace(seen[name], wide=np.minimum(seen[name].wide, limit), nonnegative=nonnegative)
+
+
+def _limit(node: Node) -> float:
+    """Return the largest number that an activation can give."""
+    match node.op:
+        case ops.Elementwise(function="softmax"):
+            return 1.0
+        case ops.Elementwise(function=name):
+            bound = ACTIVATIONS[name].bound
+        case ops.RecurrentStep():
+            bound = ACTIVATIONS[node.op.weights.activation].bound
+        case _:
+            bound = None
+    return np.inf if bound is None else bound
 
 
 def _bounded(graph: OpGraph, node: Node, op: ops.SoftwareOnly) -> dict[str, ValueRange]:
@@ -135,11 +168,13 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
             return replace(
                 given[0],
                 largest=np.max([found.largest for found in given], axis=0),
+                wide=np.max([found.wide for found in given], axis=0),
                 nonnegative=all(found.nonnegative for found in given),
             )
         case ops.Add() if complete:
             return ValueRange(
                 largest=np.sum([found.largest for found in given], axis=0),
+                wide=np.sum([found.wide for found in given], axis=0),
                 rms=np.sqrt(np.sum([found.rms**2 for found in given], axis=0)),
                 nonnegative=all(found.nonnegative for found in given),
                 source="sum of its inputs' ranges",
@@ -159,6 +194,7 @@ def _activated(function: str, before: ValueRange | None, width: int) -> ValueRan
     limit = np.inf if bound is None else bound
     return ValueRange(
         largest=np.minimum(shrinks.largest, limit),
+        wide=np.minimum(shrinks.wide, limit),
         rms=np.minimum(shrinks.rms, limit * EVENLY),
         nonnegative=nonnegative,
         source=f"{function} of a value that is {shrinks.source}",
@@ -171,6 +207,7 @@ def _product(op: ops.FullyConnectedOp, x: ValueRange) -> ValueRange:
     bias = np.zeros(len(w)) if op.bias is None else op.bias.astype(np.float64)
     return ValueRange(
         largest=np.abs(w) @ x.largest + np.abs(bias),
+        wide=np.abs(w) @ x.wide + np.abs(bias),
         rms=np.sqrt(w**2 @ x.rms**2 + bias**2),
         nonnegative=False,
         source="bound of a product",
@@ -189,15 +226,20 @@ def _width(graph: OpGraph, value: str) -> int:
 
 def _without_zeros(found: ValueRange) -> ValueRange:
     """Return a range in which no line is zero: the chip's grid needs a size, and a line of zeros fits any."""
-    largest = float(found.largest.max(initial=0.0)) or 1.0
-    return replace(found, largest=np.where(found.largest > 0, found.largest, largest))
+    largest, wide = (
+        np.where(lines > 0, lines, float(lines.max(initial=0.0)) or 1.0) for lines in (found.largest, found.wide)
+    )
+    return replace(found, largest=largest, wide=wide)
 
 
 def observe(graph: OpGraph, examples: Examples) -> dict[str, ValueRange]:
-    """Return the ranges of all values in a run of the examples; one that was always zero shows nothing."""
+    """Return the ranges of all values in a run of the examples; one that was always zero shows nothing.
+
+    The moduli of all values of all examples are held in memory, in float32.
+    """
     everything = tuple(value for node in graph.nodes for value in node.outputs)
     model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
-    seen: dict[str, tuple[float, float, int]] = {}  # the largest modulus, the sum of squares, and of how many
+    seen: dict[str, list[NDArray[np.float32]]] = {}
     samples = 0
     for inputs in _calls(graph, examples, reader, model):
         samples += reader.samples(inputs)
@@ -205,15 +247,15 @@ def observe(graph: OpGraph, examples: Examples) -> dict[str, ValueRange]:
             array = np.asarray(value, np.float64)
             if not np.all(np.isfinite(array)):
                 raise SpecError(f"calibration made NaN or infinity of `{name}`; look at the examples or the weights")
-            size, squares, entries = seen.get(name, (0.0, 0.0, 0))
-            size = max(size, float(np.abs(array).max(initial=0.0)))
-            seen[name] = size, squares + float(np.sum(array**2)), entries + array.size
-    source = f"seen on {samples} samples"
-    return {
-        name: ValueRange.even(_width(graph, name), size, rms=sqrt(squares / entries), source=source)
-        for name, (size, squares, entries) in seen.items()
-        if size
-    }
+            seen.setdefault(name, []).append(np.abs(array).reshape(-1, _width(graph, name)).astype(np.float32))
+    found = {}
+    for name, parts in seen.items():
+        known = measured(np.concatenate(parts))
+        if known.range:
+            source = f"measured on {samples} samples"
+            even = ValueRange.even(_width(graph, name), known.range, rms=known.rms, source=source)
+            found[name] = replace(even, wide=HEADROOM * even.largest, beyond=(known.beyond, known.beyond_headroom))
+    return found
 
 
 def _calls(

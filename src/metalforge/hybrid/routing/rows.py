@@ -58,6 +58,7 @@ class OpRow:
                 "predicted_error": job.error,
                 "error_bound": self._bound(job),
                 "error_model": _error_model(self.node, job),
+                "beyond": job.beyond,
             }
         elif self.possible is not None:
             instead = self.possible.whole * _part(self.node, self.possible, graph)
@@ -246,7 +247,8 @@ def assemble(
 def _input_range(name: str, known: ValueRange | None) -> InputRange:
     if known is None:
         return InputRange(name=name, largest=None, source="its range is not known")
-    return InputRange(name=name, largest=float(known.largest.max()), source=known.source)
+    largest, wide = float(known.largest.max()), float(known.wide.max())
+    return InputRange(name=name, largest=largest, source=known.source, wide=wide, beyond=known.beyond[0])
 
 
 def _transfer(job: DeviceJob, batch: int, profile: DeviceProfile) -> Transfer:
