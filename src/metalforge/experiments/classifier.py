@@ -81,7 +81,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         for i in range(1 if settings.quick else INSTANCES):
             data = made(i)
             for approach, options in (APPROACHES | ({} if settings.quick else LARGE)).items():
-                model = EsnClassifier(random_state=settings.seed + i, **options)
+                model = EsnClassifier(random_state=settings.seed + i, layout="steps_first", **options)
                 with catch_warnings():
                     simplefilter("ignore", SaturatedInputsWarning)  # some are here to show what that does
                     said = model.fit(data.train, data.train_labels).predict(data.test)

@@ -3,7 +3,10 @@
 What X may be:
 
 - (T, features): one series of T steps, or T series of one step; parameter `rows` says which;
-- (series, T, features), or a list of (T_i, features): several series, each of which starts from rest.
+- (series, T, features), or a list of (T_i, features): several series, each of which starts from rest. Parameter
+  `layout` says whether they come as (T, features), "steps_first", or as (channels, T), "channels_first": the form of
+  aeon. By default, series of different lengths tell their layout, and others are taken as "steps_first" unless they
+  have more features than steps, which is refused: say which it is.
 
 What y is, by parameter `target`: "step", one target for every step, in the form of X; "series", one for every series,
 which the readout sees at its last step. scikit-learn's own tools split such lists by series (GridSearchCV and others).
@@ -34,7 +37,7 @@ from .generate import make_esn
 from .online import learn
 from .readout import NormalEquations, Pair, select_ridge
 from .running import predict as run_outputs
-from .series import SeriesError
+from .series import LAYOUTS, SeriesError, found_layout, steps_first
 from .training import collect
 from .weights import EsnWeights
 
@@ -84,6 +87,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     weights: EsnWeights | None = None
     rows: str | None = None
     target: str | None = None
+    layout: str | None = None
     dtype: Any = "float64"
     random_state: Any = None
 
@@ -95,6 +99,15 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  # scikit-learn's name
         """Return self, with a new network and its readout, of a classifier to the classes in y."""
         return self._take(X, y, anew=True)  # type: ignore[no-any-return]  # each has its own
+
+    def _steps_first(self, X: Any, *, reset: bool) -> Any:  # noqa: N803  # scikit-learn's name
+        """X with its series as (T_i, features); the first fit finds the layout."""
+        if self.layout not in (None, *LAYOUTS):
+            raise SeriesError(f"`layout` must be one of {', '.join(LAYOUTS)}, or None. Got {self.layout!r}")
+        several = _several(X)
+        if reset:
+            self.layout_ = self.layout or (found_layout(X) if several else "steps_first")
+        return steps_first(X, self.layout_) if several else X
 
     def _series(self, X: Any, *, reset: bool) -> list[Reals]:  # noqa: N803  # scikit-learn's name
         """X as a list of series (T_i, features); features are counted when `reset`, else compared."""
@@ -116,6 +129,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _labelled(self, X: Any, y: Any, *, reset: bool, numeric: bool) -> tuple[list[Reals], Targets]:  # noqa: N803
         """Series, and for each its targets: as many as steps, or one. Numeric ones are (rows, outputs)."""
+        X = self._steps_first(X, reset=reset)  # noqa: N806
         if not _several(X):
             _, y = validate_data(self, X, y, reset=reset, dtype=np.float64, multi_output=numeric, y_numeric=numeric)
         elif y is None:
@@ -225,6 +239,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _outputs(self, X: Any, finish: Callable[[Reals], NDArray[Any]]) -> Any:  # noqa: N803
         """Outputs in the form of X; `finish` makes what the user sees of rows (rows, outputs)."""
         check_is_fitted(self, "weights_")
+        X = self._steps_first(X, reset=False)  # noqa: N806
         series = self._series(X, reset=False)
         self._warn_where_saturated(series)
         if self._one_each(X):
@@ -257,7 +272,11 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
     `online.Rls`) learns row by row in place of the exact solution. `feedback` lets the network hear its targets while
     it learns and its own outputs after. `rows` None is "time", `target` None is "step".
 
-    Learned: `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
+    Several series are (series, steps, features) or a list of (steps, features). Those of aeon, (series, channels,
+    steps), want `layout="channels_first"`. `layout` None finds the layout of series of different lengths, and refuses
+    series of one shape with more features than steps. Targets and outputs of steps are (series, steps, outputs) always.
+
+    Learned: `weights_` (an `EsnWeights` with its readout), `n_features_in_`, `layout_`; `ridge_` without a rule.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -291,9 +310,10 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
 
     Parameters are those of `EsnRegressor` with defaults for data of any unit: inputs are standardised, the ridge is
     chosen. `rows` None is "samples" and `target` None is "series". One table with a label for every step is
-    `rows="time", target="step"`.
+    `rows="time", target="step"`. Data of aeon, (series, channels, steps), want `layout="channels_first"`.
 
-    Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
+    Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`, `layout_`; `ridge_` without a
+    rule.
     """
 
     ROWS: ClassVar[str] = "samples"

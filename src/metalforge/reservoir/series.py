@@ -1,7 +1,7 @@
 """Series of steps, checked: one array, a batch of equal lengths or a list of different ones become one list."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,11 @@ A = TypeVar("A", bound=np.generic)
 B = TypeVar("B", bound=np.generic)
 Series: TypeAlias = Reals | Sequence[Reals]
 """One series (steps, width), a batch (series, steps, width), or a list of (steps_i, width)."""
+
+
+Layout: TypeAlias = Literal["steps_first", "channels_first"]
+"""The order of the two axes of a series: (steps, width) as here, or (channels, steps) as in aeon."""
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 class SeriesError(SpecError, ValueError):
@@ -47,6 +52,34 @@ def as_series(name: str, value: Any, width: int | None, dtype: Any) -> list[Real
     if len(value) == 0:
         raise SeriesError(f"`{name}` must hold at least one series. Got none")
     return [as_steps(f"{name}[{i}]", series, width, dtype) for i, series in enumerate(value)]
+
+
+def steps_first(given: Any, layout: Layout) -> Any:
+    """Return several series of some layout as (steps, width); one table is (steps, width) in any case."""
+    if layout == "steps_first":
+        return given
+    if isinstance(given, Mapping):
+        return {name: np.asarray(one).T for name, one in given.items()}
+    if isinstance(given, np.ndarray) and given.dtype != object:
+        return given.swapaxes(1, 2) if given.ndim == 3 else given
+    return [np.asarray(one).T for one in given]
+
+
+def found_layout(series: Sequence[Any]) -> Layout:
+    """Return the layout of several series: the axis that differs in length is that of the steps.
+
+    Raises `SeriesError` where all have one shape with more features than steps: as a rule, that is (channels, steps).
+    """
+    first, second = ({np.shape(one)[axis] for one in series} for axis in (0, 1))
+    if len(first) == 1 < len(second):
+        return "channels_first"
+    if len(first) == len(second) == 1 and max(second) > max(first):
+        raise SeriesError(
+            f"series of shape ({max(first)}, {max(second)}) would have fewer steps than features"
+            "\nhint: layout='channels_first' for (series, channels, steps) as in aeon, layout='steps_first' for "
+            "(series, steps, features)"
+        )
+    return "steps_first"
 
 
 def side_by_side(series: Sequence[NDArray[A]], run: Callable[[NDArray[A]], NDArray[B]]) -> list[NDArray[B]]:

@@ -247,7 +247,7 @@ def test_from_python_an_estimator_brings_its_classes(folder):
     rng = np.random.default_rng(5)
     x = rng.normal(size=(60, 1, 2))
     names = np.where(x[:, 0, 0] > 0, "up", "down")
-    fitted = EsnClassifier(12, random_state=1).fit(x[:20], names[:20])
+    fitted = EsnClassifier(12, random_state=1).fit(x[:20, 0], names[:20])
     answer = evaluate(fitted, x[20:, 0], names[20:], precision=["W8A8"])  # a table: its rows are samples
     assert answer.classes == ("down", "up")
     assert "W8A8" in str(answer)

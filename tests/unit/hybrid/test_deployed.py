@@ -315,6 +315,15 @@ def test_a_model_without_work_for_a_device_is_refused_or_stays_on_the_host(found
             load(found[0] / "linear.safetensors", device=device, input_range=1)
 
 
+def test_an_estimator_of_channels_first_takes_them_when_it_is_deployed(tmp_path):
+    x, y = np.random.default_rng(1).normal(size=(20, 3, 15)), np.arange(20) % 2
+    model = EsnClassifier(10, random_state=1, layout="channels_first").fit(x, y)
+    deploy(model, tmp_path / "channels.mfd")
+    with load(tmp_path / "channels.mfd") as loaded:
+        assert np.array_equal(loaded.predict(x), model.predict(x))
+        assert np.array_equal(loaded.predict(list(x)), model.predict(x))
+
+
 def test_inputs_beyond_the_range_of_a_network_are_counted(found):
     with load(found[0] / "linear.safetensors") as model:  # its W_in is on the host
         model.predict(RAW)

@@ -320,3 +320,46 @@ def test_a_ridge_is_chosen_from_whatever_there_is():
     assert held.ridge_ in RIDGES
     assert held.score(u, u[:, 0] > 0) > 0.95
     assert EsnClassifier(**SMALL).fit(series[:1], labels[:1]).predict(series[:2]).tolist() == [0, 0]
+
+
+def as_channels(series):
+    """Series of (steps, features) as aeon has them: (channels, steps)."""
+    return series.swapaxes(1, 2) if isinstance(series, np.ndarray) else [one.T for one in series]
+
+
+@pytest.mark.parametrize("lengths", ["equal", "different"])
+@pytest.mark.parametrize("make", [EsnClassifier, EsnRegressor])
+def test_channels_first_is_the_same_data_in_another_order(make, lengths):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(12, 20, 3))
+    series = x if lengths == "equal" else [one[: 8 + i] for i, one in enumerate(x)]
+    y = np.arange(12) % 2
+    options = {"random_state": 1, "target": "series"}
+    usual = make(10, **options).fit(series, y)
+    asked = "channels_first" if lengths == "equal" else None  # lengths that differ tell
+    turned = clone(make(10, layout=asked, **options)).fit(as_channels(series), y)
+    assert (usual.layout_, turned.layout_) == ("steps_first", "channels_first")
+    assert turned.n_features_in_ == 3
+    assert np.array_equal(turned.predict(as_channels(series)), usual.predict(series))
+    assert turned.score(as_channels(series), y) == usual.score(series, y)
+    one = as_channels(series[:1])
+    assert np.array_equal(turned.predict(one), usual.predict(series[:1]))
+
+
+def test_steps_of_series_come_out_steps_first():
+    x = np.random.default_rng(2).normal(size=(4, 30, 2))
+    model = EsnRegressor(10, random_state=1, layout="channels_first").fit(as_channels(x), x)
+    assert model.predict(as_channels(x)).shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [(10, 3, 50), (10, 1, 50)])
+def test_series_that_look_like_channels_first_are_not_guessed_at(shape):
+    x, y = np.random.default_rng(3).normal(size=shape), np.arange(10) % 2
+    for given in (x, list(x)):
+        with pytest.raises(SeriesError, match="channels_first"):
+            EsnClassifier(10).fit(given, y)
+    wide = EsnClassifier(10, layout="steps_first").fit(x, y)
+    assert wide.n_features_in_ == 50
+    assert EsnClassifier(10, layout="channels_first").fit(x, y).n_features_in_ == shape[1]
+    with pytest.raises(SeriesError, match="layout"):
+        EsnClassifier(10, layout="aeon").fit(x, y)

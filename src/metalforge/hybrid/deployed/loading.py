@@ -178,9 +178,15 @@ def _measured(weights: EsnWeights, record: EsnRecord, asked: _Asked) -> HybridEs
     """Return a network with the ranges of its inputs and states."""
     if asked.calibration is None:
         return HybridEsn.from_weights(weights, input_range=asked.input_range)
-    samples = record.rows == "samples"
     with naming(asked.calibration):
-        series = network_series("calibration", loaded(asked.calibration), weights, weights.dtype, samples=samples)
+        series = network_series(
+            "calibration",
+            loaded(asked.calibration),
+            weights,
+            weights.dtype,
+            samples=record.rows == "samples",
+            layout=record.layout,
+        )
     return HybridEsn.from_weights(weights, calibration=series)
 
 

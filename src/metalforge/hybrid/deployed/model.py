@@ -30,7 +30,7 @@ from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.heads import head_values
-from metalforge.reservoir.series import side_by_side
+from metalforge.reservoir.series import Layout, side_by_side, steps_first
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
 
@@ -168,7 +168,7 @@ class DeployedEsn(Deployed):
         several = isinstance(inputs, list | tuple) and all(np.ndim(one) >= 2 for one in inputs)
         given = inputs if several else np.asarray(inputs)
         samples = self.record.rows == "samples"
-        found = network_series("input", given, self.esn.weights, np.float64, samples=samples)
+        found = network_series("input", given, self.esn.weights, np.float64, samples=samples, layout=self.record.layout)
         if not isinstance(given, np.ndarray) or given.dtype == object:
             return found, "list"
         form = "samples" if samples and given.ndim == 2 else "one"
@@ -346,8 +346,11 @@ def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
     return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
 
 
-def network_series(name: str, given: Any, weights: EsnWeights, dtype: Any, *, samples: bool) -> list[Reals]:
+def network_series(
+    name: str, given: Any, weights: EsnWeights, dtype: Any, *, samples: bool, layout: Layout
+) -> list[Reals]:
     """Return raw series as a network sees them; a table of `samples` is as many series of one step."""
+    given = steps_first(given, layout)
     if samples and isinstance(given, np.ndarray) and given.ndim == 2:
         given = given[:, np.newaxis]
     found = as_series_of(name, given, weights.inputs, dtype)
@@ -382,6 +385,7 @@ def _fitted(model: Any, kind: dict[str, Any], common: dict[str, Any]) -> tuple[E
     own = {
         "target": model.target or model.TARGET,
         "rows": model.rows or model.ROWS,
+        "layout": model.layout_,
         "flat": bool(getattr(model, "single_output_", False)),
     }
     return weights, own | kind

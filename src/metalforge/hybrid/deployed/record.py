@@ -16,6 +16,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming, opened, replacing
 from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.reservoir import tensors
+from metalforge.reservoir.series import Layout
 from metalforge.reservoir.weights import EsnWeights
 
 FORMAT: Final = "metalforge.deployed"
@@ -54,6 +55,8 @@ class EsnRecord(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """An output for every step, or one for every series, at its last step."""
     rows: Literal["time", "samples"] = "time"
     """What a table of two axes is: the steps of one series, or series of one step."""
+    layout: Layout = "steps_first"
+    """The order of the axes of several series."""
     flat: bool = False
     """Whether the only output has no axis of its own."""
 

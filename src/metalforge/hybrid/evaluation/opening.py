@@ -5,7 +5,7 @@ that matrix is what it is held against; what its quantisation lost before is not
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from metalforge.hybrid.model.ops import FullyConnectedOp
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.files import as_weights
+from metalforge.reservoir.series import Layout
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.ladder import input_levels, ladder_of
@@ -41,6 +42,8 @@ class OpenedModel:
     labels: tuple[str, ...] | None = None
     samples: bool = False
     """Whether a table of two axes is series of one step."""
+    layout: Layout = "steps_first"
+    """The order of the axes of several series."""
     features: FeatureSchema | None = None
     heads: HeadLayout | None = None
     """What scales inputs and outputs."""
@@ -69,7 +72,12 @@ def open_model(model: Any) -> OpenedModel:
     rows = getattr(model, "rows", None) or getattr(model, "ROWS", None)
     labels = None if classes is None else tuple(map(str, classes))
     return OpenedModel(
-        model=weights, labels=labels, samples=rows == "samples", features=weights.features, heads=weights.heads
+        model=weights,
+        labels=labels,
+        samples=rows == "samples",
+        layout=getattr(model, "layout_", "steps_first"),
+        features=weights.features,
+        heads=weights.heads,
     )
 
 
@@ -97,15 +105,14 @@ def _of_deployed(model: Deployed) -> OpenedModel:
             heads=record.heads,
         )
     assert isinstance(model, DeployedEsn)
-    return _of_network(model.esn, labels=labels, samples=model.record.rows == "samples")
+    series = model.record
+    return replace(_of_network(model.esn), labels=labels, samples=series.rows == "samples", layout=series.layout)
 
 
-def _of_network(esn: CarriedState, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> OpenedModel:
+def _of_network(esn: CarriedState) -> OpenedModel:
     return OpenedModel(
         model=esn.weights,
         on_chip=esn if isinstance(esn, HybridEsn) and esn.mode != "software" else None,
-        labels=labels,
-        samples=samples,
         features=esn.weights.features,
         heads=esn.weights.heads,
     )

@@ -113,7 +113,10 @@ class NetworkSubject:
 
     def _series(self, name: str, given: Given) -> list[Reals]:
         """Return series as the network sees them."""
-        return network_series(name, given, self.weights, self.weights.dtype, samples=self._opened.samples)
+        opened = self._opened
+        return network_series(
+            name, given, self.weights, self.weights.dtype, samples=opened.samples, layout=opened.layout
+        )
 
     def software(self) -> Answers:
         """Return the answers in software."""
