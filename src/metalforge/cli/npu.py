@@ -97,7 +97,8 @@ def compile_model(
     """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough.
 
     Programs of a model are the chip's share of it. The whole of it, biases and activations and what stays in software
-    included, is written too, with the ending .mfd: that is what `npu run` takes.
+    included, is written too, with the ending .mfd: that is what `npu run` takes. --activation-bits and --digits set the
+    precision of all layers; where only one of them is given, the other is 8 or 1.
     """
     _expect(model, MATRIX)
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
@@ -112,6 +113,7 @@ def compile_model(
         layers, ranges = plan_places(plan), plan.record.ranges
         report: dict[str, Any] = {"deployed": str(deployed), "layers": layers, "ranges": ranges}
         lines = [*(f"range: {known}" for known in ranges), *map(str, layers)]
+        lines.append(range_note(plan.graph, input_range, calibration))
     elif output.suffix == DEPLOYED:
         raise SpecError(f"{output}: {DEPLOYED} holds a model; a matrix is written as .mfp, with the ranges it is for")
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import SpecError
 from metalforge.substrates.npu.device import Statistics
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Encoding, Program
@@ -81,14 +81,14 @@ def ranged_graph(path: Path, input_range: float | None, calibration: Path | None
 
 
 def range_note(graph: "OpGraph", input_range: float | None, calibration: Path | None) -> str:
-    """Return what a reader must know of the range of the inputs."""
+    """Return where the range of the inputs comes from."""
     if calibration is not None:
         return f"ranges were measured on {calibration}"
     largest = max(graph.ranges.values())
-    how = "as --range says" if input_range is not None else "as the file says or nobody gave another"
+    how = "given by --range" if input_range is not None else "of the file, or 1 by default"
     return (
-        f"inputs are taken to be within {largest:g}, {how}; what is larger is clamped on the chip"
-        "\nhint: --calibration X.npy measures how large they are"
+        f"inputs are assumed to be within {largest:g} ({how}); larger ones are clamped on the NPU"
+        "\nhint: --calibration X.npy measures the range"
     )
 
 
@@ -104,12 +104,9 @@ def scaling_of(path: Path) -> dict[str, Any]:
 
 def model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
     """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    graph = plan.graph
-    if not plan.jobs:
-        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
-        raise PlacementError(
-            f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
-        )
+    from metalforge.hybrid.deployed.placement import plan_places, require_npu
+
+    require_npu(plan.graph.name, plan_places(plan))
     programs = tuple(program for job in plan.jobs for program in job.programs)
     return programs, max(float(job.error_bound.max()) for job in plan.jobs)
 
@@ -136,7 +133,7 @@ def asked_precision(bits: int | None, digits: int | None, signed: str | None, to
     """Return the precision of all layers of a model; None where the tolerance decides layer by layer."""
     from metalforge.hybrid.routing.encodings import precision_of
 
-    refuse_options("a model, whose layers are encoded by the sign of their inputs", {"--signed": signed})
+    refuse_options("a model (its layers are encoded by the sign of their inputs)", {"--signed": signed})
     if bits is None and digits is None:
         return None
     refuse_options("a model whose precision is given", {"--tolerance": tolerance})
@@ -158,7 +155,9 @@ def or_one(input_range: float | None) -> float:
 def refuse_options(what: str, options: dict[str, Any]) -> None:
     """Raise where options are given that do not apply."""
     if given := [name for name, value in options.items() if value is not None]:
-        raise SpecError(f"{', '.join(given)} does not apply to {what}\nhint: leave it out")
+        raise SpecError(
+            f"{what} does not take {', '.join(given)}\nhint: leave {'it' if len(given) == 1 else 'them'} out"
+        )
 
 
 def only(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import ProgramError
 
 from .model import Deployed, DeployedEsn, DeployedPlan, fingerprints, network_series
-from .placement import UnknownRangeError, expect_one_source, require_npu, require_ranges, with_ranges
+from .placement import ALLOW_HOST, UnknownRangeError, expect_one_source, require_npu, require_ranges, with_ranges
 from .plan_file import thawed
 from .record import EsnRecord, PlanFile, read_entry
 
@@ -92,7 +92,7 @@ def load(
             found = _network(file, record, asked)
     if device is not None and not allow_host:
         try:
-            require_npu(file.name, found.places())
+            require_npu(file.name, found.places(), ALLOW_HOST)
         except MetalforgeError:
             found.close()
             raise

@@ -64,13 +64,13 @@ def plan_places(plan: Plan) -> tuple[LayerPlace, ...]:
     )
 
 
-def require_npu(name: str, places: Sequence[LayerPlace]) -> None:
-    """Raise `PlacementError` where no layer runs on the NPU, with the reason of each."""
+def require_npu(name: str, places: Sequence[LayerPlace], hint: str = "") -> None:
+    """Raise `PlacementError` where no layer runs on the NPU, with the reason of each and one more hint."""
     if not any(place.precision for place in places):
         reasons = "; ".join(f"{place.layer}: {place.reason}" for place in places)
         raise PlacementError(
             f"no layer of `{name}` runs on the NPU: {reasons}"
-            f"\nhint: `metalforge npu explain` tells what would help; {ALLOW_HOST}"
+            f"\nhint: `metalforge npu explain` tells what would help{'; ' * bool(hint)}{hint}"
         )
 
 
