@@ -12,6 +12,7 @@
     |-- InternalError           results or records that contradict each other: a fault of metalforge
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
     |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
+    |-- SpecError > hybrid.deployed.placement.UnknownRangeError     inputs of unknown size, which no NPU can round
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
     |-- lattice.solving.SolverError            a solve that did not converge
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
