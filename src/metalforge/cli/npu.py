@@ -4,7 +4,7 @@ import sys
 from dataclasses import asdict
 from itertools import count, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -40,9 +40,6 @@ from .npu_models import (
     scaling_of,
 )
 from .output import MOST_SEED, Json, print_json, print_table, print_text
-
-if TYPE_CHECKING:
-    pass
 
 MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
 MATRIX, PROGRAM = {".npy": "a matrix", ".npz": "a matrix"}, {".mfp": "a program"}
