@@ -108,6 +108,7 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
                     chain=chain,
                     step=warmup,
                     by="head:thermalization" if head else "rule:MSER",
+                    head="thermalization" if head else "",
                     reason=f"MSER cuts at 9 of {warmup} updates",
                     value=0.97 if head else None,
                     baseline=1.0,

@@ -155,9 +155,7 @@ class Results:
 
     def without_heads(self) -> "WithoutHeads":
         """Return every decision that heads took part in beside what the baselines alone would have decided."""
-        if self.directory is None:
-            raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
-        found = otherwise(self.state, self.directory / JOURNAL)
+        found = otherwise(self.state)
         return WithoutHeads(
             heads=accounts_of(self.state), decisions=tuple(found), different=sum(e.differs for e in found)
         )

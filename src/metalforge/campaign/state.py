@@ -101,8 +101,6 @@ class ChainLog(BriefRepr):
     """The last of what the screen said."""
     flagged: bool = False
     """Whether it ever flagged the chain."""
-    heard: int = 0
-    """Blocks that passed the gate by the word of the anomaly head, too."""
     promised: int = 0
     """Configurations that were to be evaluated again."""
     unchecked: set[int] = field(default_factory=set)
@@ -171,7 +169,6 @@ class ChainLog(BriefRepr):
             self.unchecked |= steps - self.checked_ahead
             self.checked_ahead -= steps
         self.made_on[block.substrate] += block.step - self.step
-        self.heard += block.heard
         self.step, self.substrate = block.step, block.substrate
         if block.done:
             self.complete, self.links = block.step, block.links

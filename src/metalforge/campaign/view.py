@@ -16,7 +16,7 @@ import msgspec
 from .calling import FIELDS, What
 from .findings import target_looks
 from .physics.evidence import Evidence
-from .report.heads import decisions_by_head
+from .report.heads import decisions_by_head, why_not
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
 from .state import CampaignState, ChainLog
@@ -29,7 +29,6 @@ two seconds where a journal has them."""
 LAST_ESTIMATES = 5
 """Estimates from which the fall of the error is extrapolated; a single one is known to 10 %."""
 
-NOT_YET = "trusted, and not asked yet"
 """Why a head that may act has not."""
 RECENT = 500
 """Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
@@ -266,7 +265,7 @@ def _heads(state: CampaignState) -> str:
     """Return which heads act, and once for all others why they do not: the reason that most of them have."""
     heads, taken = state.heads, decisions_by_head(state)
     acting = [name for name in heads if name in taken]
-    others = [NOT_YET if said.trusted else said.reason for name, said in heads.items() if name not in taken]
+    others = [why_not(said) for name, said in heads.items() if name not in taken]
     if not others:
         return f"{', '.join(acting)} act{'s' * (len(acting) == 1)}" if acting else ""
     why, _ = Counter(one_line(reason.removeprefix(NOT_ACTED_ON)) for reason in others).most_common(1)[0]

@@ -31,7 +31,7 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
-from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy, head_of
+from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy
 from metalforge.campaign.view import View, VolumeView, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
 
@@ -255,12 +255,12 @@ def _decision(at: int, record: Assigned | Commanded | Decided, began: float) -> 
         seconds=record.at - began,
         what="visit",
         by=record.by,
-        head=head_of(record),
+        head="" if isinstance(record, Assigned) and not record.by_head else record.head,
         chain=record.chain,
         reason=one_line(record.reason),
     )
     if isinstance(record, Assigned):
-        return msgspec.structs.replace(line, beta=record.beta)
+        return msgspec.structs.replace(line, beta=record.beta, baseline=record.baseline)
     return msgspec.structs.replace(
         line, what=record.what, trusted=record.trusted, value=record.value, baseline=record.baseline
     )

@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from metalforge.campaign.findings import finding
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, PeakPriors, combined
 from metalforge.campaign.running.heads import load_heads
+from metalforge.campaign.running.suggestions import AskAhead
+from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, Lattice, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store import read_journal
@@ -17,6 +20,7 @@ from metalforge.campaign.store.records import Assigned, Decided, Estimated, Reco
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
 from metalforge.core.errors import SpecError
+from metalforge.core.steering import SteererState, Suggestion
 from reference.small_campaigns import ROUNDS as UNSTEERED
 from reference.small_campaigns import WITH_QUARKS
 
@@ -194,6 +198,65 @@ def test_a_trusted_head_refines_the_curve_and_is_no_part_of_a_replay_without_hea
     assert state.expected(SMALL).by == READ
     assert state.expected(SMALL, by_heads=False).by == RULE
     assert PeakPriors(ROUNDS, load_heads(ROUNDS)).news(opened(ROUNDS), SMALL).by == RULE
+
+
+class Follows:
+    """A steerer that measures where `at` says, given where the peak is expected."""
+
+    name = "follows"
+
+    def __init__(self, at):
+        self.at, self.prior = at, None
+
+    def expect(self, prior):
+        self.prior = prior
+
+    def ask(self, n=1, pending=()):
+        return [Suggestion(beta=beta, reason="") for beta in self.at(self.prior[0], n)]
+
+    def tell(self, observations):
+        pass
+
+    def state(self):
+        return SteererState(name=self.name, beta_min=4.9, beta_max=5.3)
+
+
+def erratic(mean, n):
+    """Places far apart for the least change of the head's word, and two that are near for the two words themselves."""
+    return [{5.1: 5.10, 5.2: 5.12}.get(mean, 5.25)]
+
+
+@pytest.mark.parametrize(
+    ("word", "at", "baseline", "by_head"),
+    [
+        (5.2, lambda mean, n: [mean], 5.1, True),
+        (5.1001, lambda mean, n: [round(mean, 2)], 5.1, False),
+        (5.2, erratic, 5.1, False),
+        (5.2, lambda mean, n: [mean] if mean > 5.15 else [], None, True),
+    ],
+    ids=["moved", "not moved", "erratic", "no visit without it"],
+)
+def test_a_visit_is_a_heads_where_the_steerer_would_be_elsewhere_without_its_word(word, at, baseline, by_head):
+    state = opened(ROUNDS)
+    for by, head, value in ((RULE, "", 5.1), (READ, HEAD, word)):
+        state.apply(Decided(what=PEAK_PRIOR, dims=SMALL, by=by, head=head, reason="", value=value, width=0.01))
+    plan = VisitPlan(spec=ROUNDS, steerers={SMALL: Follows(at)})
+    found = plan.next(Assignee("cpu:0", (SMALL,)), state, [], rounds=0, number=0)
+    assert (found.head, found.baseline, found.by_head) == (HEAD, baseline, by_head)
+    assert plan.steerers[SMALL].prior == (word, 0.01), "the steerer is left with the head's word"
+
+
+def test_visits_that_are_decided_together_are_compared_in_order_of_beta():
+    """The same three places in another order are the same decision."""
+    state = opened(ROUNDS)
+    for by, head, value in ((RULE, "", 5.1), (READ, HEAD, 5.2)):
+        state.apply(Decided(what=PEAK_PRIOR, dims=SMALL, by=by, head=head, reason="", value=value, width=0.01))
+    places = [5.25, 4.95, 5.15]
+    steerer = Follows(lambda mean, n: places if mean > 5.15 else places[::-1])
+    ahead = AskAhead(3)
+    found = [ahead.next(SMALL, steerer, [], state) for _ in range(3)]
+    assert [one.found.beta for one in found] == places
+    assert [one.baseline.beta for one in found] == places
 
 
 def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():

@@ -10,19 +10,21 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge import campaign
-from metalforge.campaign.report.heads import MEASURED
+from metalforge.campaign.report.decisions import decisions_of
+from metalforge.campaign.report.heads import MEASURED, NO_DECISION, why_not
 from metalforge.campaign.running.campaign import JOURNAL
-from metalforge.campaign.spec import Budget, WarmUpPolicy
+from metalforge.campaign.running.expecting import PeakPriors
+from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.campaign.state import PEAK_PRIOR, fold
-from metalforge.campaign.steerers import GaussianProcess
-from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import Assigned, Decided, Record, head_of
+from metalforge.campaign.store.records import Decided, Record
 from metalforge.campaign.view import view_of
-from metalforge.campaign.without_heads import VisitsAgain, rule_ends_warmup
+from metalforge.campaign.without_heads import rule_ends_warmup
 from metalforge.cli.main import app
 from metalforge.core.errors import SpecError
-from reference.campaigns import BEGAN, WARMUP, ending, opened, records_of, spec_of
+from metalforge.dashboard.following import Followed
+from metalforge.dashboard.payloads import decisions_sent
+from reference.campaigns import BEGAN, WARMUP, ending, records_of, spec_of
 from reference.small_campaigns import ROUNDS
 
 SPEC = msgspec.structs.replace(spec_of(), warmup=WarmUpPolicy(longest=100, shortest=20))
@@ -77,16 +79,8 @@ def test_a_head_that_is_trusted_and_never_used_does_not_act(tmp_path):
     records = [r for r in records_of(SPEC, rows=60, head=True) if getattr(r, "what", "") != "warmup-ends"]
     heads = metalforge("replay", kept(records, tmp_path / "run"), "--json")["heads"]
     assert (heads["thermalization"]["acts"], heads["thermalization"]["skill"]) == (False, 0.61)
-    assert "not asked yet" in view_of(fold(records), BEGAN).heads
-
-
-def test_one_line_may_stand_for_many_decisions():
-    head = Decided(at=BEGAN, what="head", by="cg_estimate", reason="skill", value=0.4, trusted=True)
-    set_by = Decided(
-        at=BEGAN, what="check-interval", by="head:cg_estimate", reason="", trusted=True, head="cg_estimate", times=120
-    )
-    (account,) = campaign.Results(fold([opened(SPEC), head, set_by])).result.heads.values()
-    assert account.decisions == {"check-interval": 120}
+    assert view_of(fold(records), BEGAN).heads.startswith("none of 2 heads acts")
+    assert why_not(fold(records).heads["thermalization"]) == NO_DECISION
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -138,59 +132,77 @@ def test_the_rule_on_the_journals_rows_ends_warm_ups_where_it_did(ran):
     assert {name: rule_ends_warmup(ROUNDS, state.chains[name]) for name in ended} == ended
 
 
-def test_visits_planned_again_are_those_that_were_decided(ran, monkeypatch):
-    told, tell = [], GaussianProcess.tell
-    monkeypatch.setattr(GaussianProcess, "tell", lambda self, seen: (told.append(seen), tell(self, seen)))
-    again = VisitsAgain(None, lambda state, visit: True)
-    read_journal(ran / JOURNAL, Record, take=again)
-    assert len(again.found) > 5
-    assert len(told) < len(again.found), "what a visit gave is told once"
-    assert all(other == msgspec.structs.replace(visit, at=0.0) for visit, other in again.found)
+def said_by_head(shift):
+    """Where a peak is expected: the curve's word first, and after three chains the head's, which is off by `shift`."""
+
+    def news(self, state, dims):
+        known, mean, width = state.expected(dims), 5.1, 0.02
+        if known is None:
+            return Decided(what=PEAK_PRIOR, dims=dims, by="rule:transition", reason="", value=mean, width=width)
+        if known.head or sum(c.complete > 0 for c in state.chains.values()) < 3:
+            return None
+        return Decided(
+            what=PEAK_PRIOR, dims=dims, by="head:beta_priority", head="beta_priority", trusted=True, reason="",
+            value=mean + shift, width=width, baseline=mean,
+        )  # fmt: skip
+
+    return news
 
 
-def test_a_visit_that_a_head_placed_stands_beside_the_one_it_took_the_place_of(ran, tmp_path):
-    records = read_journal(ran / JOURNAL, Record).records
-    last = max(i for i, record in enumerate(records) if isinstance(record, Assigned) and record.fresh)
-    kept_beta = records[last].beta
-    records[last] = msgspec.structs.replace(records[last], by="head:beta_priority", beta=5.0123)
-    directory = kept(records, tmp_path / "run")
-    found = metalforge("replay", directory, "--without", "heads", "--json")["decisions"]
-    (entry,) = (entry for entry in found if entry["what"] == "visit")
-    # Warm-ups that a head looked at without a say ended where the rule ends them.
-    assert not any(other["differs"] or other["trusted"] for other in found if other is not entry)
-    assert (entry["what"], entry["head"], entry["unit"]) == ("visit", "beta_priority", "beta")
-    assert (entry["decided"], entry["baseline"], entry["modelled"]) == (5.0123, kept_beta, True)
-    assert metalforge("replay", directory, "--json")["heads"]["beta_priority"]["decisions"] == {"visit": 1}
+def headed(shift, directory, monkeypatch):
+    """Run a campaign whose visits follow a head's word on the peak; the visits that were made after it."""
+    monkeypatch.setattr(PeakPriors, "news", said_by_head(shift))
+    steering = msgspec.structs.replace(ROUNDS.steering, prior="auto")
+    campaign.run(msgspec.structs.replace(ROUNDS, steering=steering), directory)
+    state = campaign.load(directory).state
+    said = next(d for d in state.decisions if d.what == PEAK_PRIOR and d.head)
+    return state, [visit for visit in state.visits if visit.at >= said.at]
 
 
-def test_visits_placed_by_a_heads_word_on_the_peak_are_planned_again_without_it(ran, tmp_path):
-    """The user's word is put into a head's mouth: without it the first visits are those of a campaign without any."""
-    plain = campaign.load(ran).state
-    steering = msgspec.structs.replace(ROUNDS.steering, prior=(5.1, 0.01))
-    short = msgspec.structs.replace(ROUNDS, steering=steering, budget=Budget(trajectories=500))
-    campaign.run(short, tmp_path / "run")
-    records = [
-        msgspec.structs.replace(r, by="head:beta_priority", head="beta_priority", trusted=True, baseline=5.09)
-        if isinstance(r, Decided) and r.what == PEAK_PRIOR
-        else r
-        for r in read_journal(tmp_path / "run" / JOURNAL, Record).records
-    ]
-    directory = kept(records, tmp_path / "headed")
-    found = metalforge("replay", directory, "--without", "heads", "--json")
+def test_a_head_that_moved_the_prior_and_no_visit_does_not_act(tmp_path, monkeypatch):
+    state, after = headed(2.5e-7, tmp_path / "run", monkeypatch)
+    assert after
+    assert all((visit.head, visit.by_head) == ("beta_priority", False) for visit in after)
+    assert [visit.baseline for visit in after] == [visit.beta for visit in after]
+    for accounts in (
+        metalforge("replay", tmp_path / "run", "--json")["heads"],
+        metalforge("replay", tmp_path / "run", "--without", "heads", "--json")["heads"],
+    ):
+        account = accounts["beta_priority"]
+        assert (account["acts"], account["decisions"], account["effect"]) == (False, {}, None)
+    assert not [found for found in decisions_of(state).counts if found.by_heads]
+
+
+def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywhere(tmp_path, monkeypatch):
+    state, after = headed(0.1, tmp_path / "run", monkeypatch)
+    moved = [visit for visit in after if visit.by_head]
+    assert moved
+    assert all(visit.baseline != visit.beta for visit in moved)
+    found = metalforge("replay", tmp_path / "run", "--without", "heads", "--json")
     visits = [entry for entry in found["decisions"] if entry["what"] == "visit"]
-    assert [entry["baseline"] for entry in visits[:2]] == [visit.beta for visit in plain.visits[:2]]
-    assert all(entry["head"] == "beta_priority" and entry["modelled"] for entry in visits[:2])
+    assert [(e["decided"], e["baseline"], e["differs"]) for e in visits] == [
+        (visit.beta, visit.baseline, visit.by_head) for visit in after
+    ]
     account = found["heads"]["beta_priority"]
-    assert account["decisions"] == {PEAK_PRIOR: 1, "visit": len(visits)}
-    assert (account["effect"]["decided"], account["effect"]["baseline"]) == (5.1, 5.09)
-    assert account["effect"]["unit"] == "beta"
-    assert account["effect"]["measured"] == MEASURED["beta_priority"]
+    assert account == metalforge("replay", tmp_path / "run", "--json")["heads"]["beta_priority"]
+    assert (account["acts"], account["decisions"]) == (True, {"visit": len(moved)})
+    assert found["different"] == sum(c.by_heads for c in decisions_of(state).counts) == len(moved)
+    effect = account["effect"]
+    assert (effect["decided"], effect["baseline"], effect["unit"]) == (pytest.approx(5.2), 5.1, "beta")
+    assert effect["measured"] == MEASURED["beta_priority"]
+    followed = Followed(tmp_path / "run")
+    followed.advance()
+    sent = [line for line in decisions_sent(followed) if (line.what, line.head) == ("visit", "beta_priority")]
+    assert [line.beta for line in sent] == [visit.beta for visit in moved]
+    assert "beta_priority acts" in view_of(state, state.last_at).heads
 
 
-def test_journals_of_before_name_the_head_too():
-    early = Decided(what="warmup-ends", by="rule:MSER", reason="", value=0.4, trusted=False)
-    assert head_of(early) == "thermalization"
-    assert head_of(msgspec.structs.replace(early, value=None)) == ""
+def test_the_baseline_of_a_visit_is_where_a_campaign_without_the_head_measures(tmp_path, monkeypatch):
+    state, after = headed(0.1, tmp_path / "headed", monkeypatch)
+    without, _ = headed(0.0, tmp_path / "without", monkeypatch)
+    first = after[0]
+    assert [v.beta for v in state.visits[: first.visit]] == [v.beta for v in without.visits[: first.visit]]
+    assert first.baseline == without.visits[first.visit].beta
 
 
 def test_effects_that_were_measured_are_cited_by_a_row_that_is_there():

@@ -129,10 +129,10 @@ def test_an_unfinished_campaign_counts_time_until_its_last_record():
     assert fold(stopped).stopped_by is None
 
 
-def test_heads_and_whose_word_was_taken():
+def test_heads_and_the_decisions_that_they_made():
     state = fold(records_of(spec_of(), rows=120, head=True))
     decisions = result_of(state).decisions
-    counts = {(c.what, c.by): (c.count, c.trusted) for c in decisions.counts}
+    counts = {(c.what, c.by): (c.count, c.by_heads) for c in decisions.counts}
     assert counts == {("visit", "gaussian-process"): (5, 0), ("warmup-ends", "head:thermalization"): (5, 5)}
     assert [(name, said.trusted, said.value) for name, said in state.heads.items()] == [
         ("thermalization", True, 0.61),

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.without_heads import otherwise
 from metalforge.statistics.gamma import gamma_method
 
 FEWEST_ROWS = 100
@@ -29,12 +30,12 @@ class ResultPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DecisionCount(ResultPart, frozen=True, kw_only=True):
-    """How often something was decided by somebody; `trusted` counts those in which a head's word was taken."""
+    """How often something was decided by somebody; `by_heads` counts those that a head decided (`without_heads`)."""
 
     what: str
     by: str
     count: int
-    trusted: int
+    by_heads: int
 
 
 class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
@@ -77,12 +78,12 @@ def decisions_of(state: CampaignState) -> Decisions:
     """Return the decisions of a campaign."""
     taken = state.other_decisions
     counts = Counter((d.what, d.by) for d in taken)
-    trusted = Counter((d.what, d.by) for d in taken if d.trusted)
+    by_heads = Counter((found.what, found.by) for found in otherwise(state, taken=True) if found.differs)
     counts.update(("visit", visit.by) for visit in state.visits)
     fresh = sum(visit.fresh for visit in state.visits)
     return Decisions(
         counts=tuple(
-            DecisionCount(what=what, by=by, count=count, trusted=trusted[what, by])
+            DecisionCount(what=what, by=by, count=count, by_heads=by_heads[what, by])
             for (what, by), count in sorted(counts.items())
         ),
         warmups=_warmups(state),

@@ -1,25 +1,17 @@
 """Accounts of heads: whether they acted, in which decisions, and what differed by that from their baselines.
 
-A head acts when it was trusted, in its domain, and its word was taken in a recorded decision of this run. What differs
-is modelled: in this run nobody followed the baseline. Where many campaigns were run with and without, the row of the
-table that has it is named.
+A head acts where it decided something in this run: at least one decision would have been another one by its baseline
+(`campaign.without_heads`). Effects are modelled: in this run nobody followed the baseline. Where many campaigns were
+run with and without, the row of the table that has it is named.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal
 
-from metalforge.campaign.state import CampaignState
+from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import Decided
-from metalforge.campaign.without_heads import (
-    BETA,
-    NOT_WITHIN,
-    UPDATES,
-    Otherwise,
-    decided_otherwise,
-    head_decisions,
-    kind_of,
-    was_taken,
-)
+from metalforge.campaign.without_heads import BETA, NOT_WITHIN, UPDATES, Otherwise, otherwise
 
 from .decisions import ResultPart
 
@@ -28,6 +20,8 @@ MEASURED = {
     "beta_priority": "docs/tables/steering.md: conductor",
 }
 """Where effects were measured over many campaigns or chains, by head: a table and its row."""
+NO_DECISION = "trusted, and no decision has differed because of it"
+"""Why a trusted head does not act."""
 ANSWERS = ("asked", "heads", "late", "deadline", "lost", "ahead", "ahead_ready", "rows", "rows_lost")
 """Counts of the worker that are there whether they happened or not."""
 
@@ -47,9 +41,9 @@ class HeadEffect(ResultPart, frozen=True, kw_only=True):
 
 
 class HeadAccount(ResultPart, frozen=True, kw_only=True):
-    """One head in one run: `decisions` counts, by kind, those in which its word was taken; `acts` if there are any.
+    """One head in one run: `decisions` counts, by kind, those that its baseline would have made differently.
 
-    `skill` is that on held-out couplings. A head that does not act has no effect.
+    `acts` says whether there are any. `skill` is that on held-out couplings. A head that does not act has no effect.
     """
 
     acts: bool
@@ -59,49 +53,55 @@ class HeadAccount(ResultPart, frozen=True, kw_only=True):
 
 
 def decisions_by_head(state: CampaignState) -> dict[str, Counter[str]]:
-    """Return how often each head's word was taken, by kind of decision."""
-    taken: dict[str, Counter[str]] = {}
-    for head, decision in head_decisions(state):
-        if was_taken(decision):
-            times = decision.times if isinstance(decision, Decided) else 1
-            taken.setdefault(head, Counter())[kind_of(decision)] += times
-    if passed := sum(chain.heard for chain in state.chains.values()):
-        taken.setdefault("anomaly", Counter())["gate"] = passed
-    return taken
+    """Return how many decisions each head made that its baseline would not have made, by kind."""
+    return _counted(otherwise(state, taken=True))
+
+
+def _counted(entries: Iterable[Otherwise]) -> dict[str, Counter[str]]:
+    made: dict[str, Counter[str]] = {}
+    for entry in entries:
+        if entry.differs:
+            made.setdefault(entry.head, Counter())[entry.what] += 1
+    return made
 
 
 def accounts_of(state: CampaignState) -> dict[str, HeadAccount]:
     """Return the account of every head that the journal names."""
-    taken, entries = decisions_by_head(state), decided_otherwise(state, taken=True)
+    entries = otherwise(state, taken=True)
+    made = _counted(entries)
     return {
         name: HeadAccount(
-            acts=name in taken,
+            acts=name in made,
             skill=state.heads[name].value if name in state.heads else None,
-            decisions=dict(taken.get(name, {})),
-            effect=_effect(name, taken[name], [e for e in entries if e.head == name]) if name in taken else None,
+            decisions=dict(made.get(name, {})),
+            effect=_effect(state, name, made[name], [e for e in entries if e.head == name]) if name in made else None,
         )
-        for name in (*state.heads, *(name for name in taken if name not in state.heads))
+        for name in dict.fromkeys((*state.heads, *made))
     }
 
 
-def _effect(name: str, taken: Counter[str], entries: list[Otherwise]) -> HeadEffect:
-    kinds = ", ".join(f"{count} x {what}" for what, count in sorted(taken.items()))
+def _effect(state: CampaignState, name: str, made: Counter[str], entries: list[Otherwise]) -> HeadEffect:
+    kinds = ", ".join(f"{count} x {what}" for what, count in sorted(made.items()))
     measured = MEASURED.get(name, "")
+    if made["visit"]:
+        said = next(d for d in reversed(state.decisions) if d.what == PEAK_PRIOR and d.head == name)
+        text = kinds
+        if said.value is not None and said.baseline is not None:
+            text += f"; the head moved the expected peak by {said.value - said.baseline:+.2g} to beta {said.value:.5g}"
+        return HeadEffect(text=text, decided=said.value, baseline=said.baseline, unit=BETA, measured=measured)
     counted = [e for e in entries if e.unit == UPDATES and e.decided is not None and e.baseline is not None]
-    if places := [e for e in entries if e.unit == BETA and e.decided is not None]:
-        text = f"{kinds}; the peak was expected at beta {places[-1].decided:.5g}"
-        text += f", {places[-1].baseline:.5g} without the head" if places[-1].baseline is not None else ""
-        ours, theirs = places[-1].decided, places[-1].baseline
-        return HeadEffect(text=text, decided=ours, baseline=theirs, unit=BETA, measured=measured)
     if not counted:
-        differing = sum(entry.differs for entry in entries)
-        text = f"{kinds}; the baseline would have decided otherwise in {differing}" if entries else kinds
-        return HeadEffect(text=text, measured=measured)
+        return HeadEffect(text=kinds, measured=measured)
     total = [sum(getattr(e, of) or 0.0 for e in counted) for of in ("decided", "baseline")]
     text = f"{kinds}: {total[0]:g} updates, {total[1]:g} by the baseline"
     if beyond := len(entries) - len(counted):
         text += f"; {beyond} more that the baseline ends {NOT_WITHIN}"
     return HeadEffect(text=text, decided=total[0], baseline=total[1], unit=UPDATES, measured=measured)
+
+
+def why_not(said: Decided) -> str:
+    """Return why a head that decided nothing does not act, from what the journal says of it."""
+    return NO_DECISION if said.trusted else said.reason
 
 
 def answers_of(state: CampaignState) -> dict[str, int] | None:

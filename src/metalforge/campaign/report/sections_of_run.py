@@ -14,6 +14,7 @@ from metalforge.statistics.estimate import with_error
 
 from .decisions import LARGEST_Z, faults_of
 from .figure_data_of_chains import swaps_of
+from .heads import why_not
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
 from .result import CampaignResult
 from .spec_text import spec_text
@@ -32,8 +33,8 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
         paragraph(f"{found.fresh_chains} new chains, {found.continued} visits to chains that were there."),
         figures.get("decisions", ""),
         table(
-            ("decision", "by", ">how often", ">a head's word taken"),
-            [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
+            ("decision", "by", ">how often", ">decided by a head"),
+            [(c.what, c.by, c.count, c.by_heads or "-") for c in found.counts],
         ),
         _expected(state),
         _exchange(state, figures),
@@ -83,7 +84,7 @@ def _heads(state: CampaignState, result: CampaignResult) -> str:
             name,
             "yes" if found.acts else "no",
             "-" if found.skill is None else f"{found.skill:+.2f}",
-            found.effect.text if found.effect else state.heads[name].reason,
+            found.effect.text if found.effect else why_not(state.heads[name]),
             found.effect.measured if found.effect else "",
         )
         for name, found in result.heads.items()

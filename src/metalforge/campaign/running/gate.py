@@ -113,14 +113,11 @@ class Gate:
         self._wide, self._alarm = wide, alarm
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
-        self.heard: set[str] = set()
-        """Chains of the block that was judged last of which the head's word was taken, whatever it was."""
 
     def judge(self, held: PointLadder, fault: ChainFaultError | None = None) -> BlockVerdict:
         """Return the verdict on the updates of an order; `fault` is the error that ended them, if one did."""
         name = held.points[0].id
         self._blocks += 1
-        self.heard.clear()
         suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
         if suspect is None:
             if flag is None:
@@ -194,8 +191,6 @@ class Gate:
         measured = point.fresh_measured
         alarm = self._alarm() if measured else None
         head = None if alarm is None else point.anomaly()
-        if head is not None:
-            self.heard.add(point.id)
         if alarm is not None and head is not None and head >= alarm:
             reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
             return flag(OF_HEAD, point.rows - 1, reason, 0.0, head)

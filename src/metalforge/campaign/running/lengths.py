@@ -87,11 +87,16 @@ class Lengths:
 
     def notes(self, visit: Assigned) -> list[Decided]:
         """Return what is to be written beside a visit, once."""
-        return [
-            msgspec.structs.replace(note, chain=visit.chain, done=f"{updates} updates")
-            for what, note in self._notes.pop(visit.visit, {}).items()
-            for updates in [visit.quenched if what == "quenched-length" else visit.updates]
-        ]
+        notes = []
+        for what, note in self._notes.pop(visit.visit, {}).items():
+            updates = visit.quenched if what == "quenched-length" else visit.updates
+            note = msgspec.structs.replace(note, chain=visit.chain, done=f"{updates} updates")
+            said, usual = note.value, note.baseline
+            if note.trusted and said is not None and usual is not None and updates < said:
+                # The budget cut the visit, and would have cut that of the baseline.
+                note = msgspec.structs.replace(note, value=float(updates), baseline=min(usual, float(updates)))
+            notes.append(note)
+        return notes
 
     def _noted(self, visit: int, what: str, head: str, updates: int, usual: int, trusted: bool, reason: str) -> int:
         """Keep what was said, and return what is done."""

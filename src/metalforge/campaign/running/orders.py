@@ -178,8 +178,6 @@ class Block:
     snapshots: list[Snapshot] = field(default_factory=list)
     promised: Promise = "none"
     """Which of its configurations are checked; snapshots of earlier ones may come with them."""
-    heard: bool = False
-    """Whether the anomaly head's word was taken when it passed the gate."""
     screened: list[Record] = field(default_factory=list)
     passed_screen: bool = False
     """Whether it came through a screen, which told whoever hears of blocks."""

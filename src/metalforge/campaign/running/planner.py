@@ -25,7 +25,8 @@ from .book import Book
 from .expecting import PeakPriors
 from .orders import Block, Brief, Order, Volley
 from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
-from .visits import AskAhead, Nothing, VisitPlan
+from .suggestions import AskAhead
+from .visits import Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
@@ -275,6 +276,9 @@ class Planner:
                 quenched=chain.quenched,
                 n_steps=FINER * int(chain.columns["n_steps"][-1]),
                 instead_of=chain.id,
+                head="",
+                baseline=None,
+                by_head=False,
                 mean=None,
                 width=None,
                 candidates=(),

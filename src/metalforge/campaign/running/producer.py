@@ -179,7 +179,6 @@ class Producer(Stage[Volley, Block]):
                 saved=saved and rung == 0,
                 snapshots=[] if fault else point.take_snapshots(),
                 promised=promised[rung],
-                heard=point.id in self._gate.heard,
             )
             blocks.append(block)
         return blocks

@@ -37,7 +37,7 @@ def seal_of(block: Block) -> bytes:
     of_chain = [decision for decision in block.decisions if decision.chain]
     where = block.visit, block.chain, block.substrate, block.rung, block.beta
     state = block.step, block.measured, block.done, block.missing, block.released, block.saved
-    said = block.links, block.chi, block.fault, block.promised, block.heard
+    said = block.links, block.chi, block.fault, block.promised
     content = _ENCODER.encode((where, state, said, block.segments, of_chain))
     return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 

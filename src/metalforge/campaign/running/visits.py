@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Literal, NamedTuple
 
 from metalforge.campaign.findings import gains
@@ -20,11 +20,12 @@ from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theories import Start
 from metalforge.conductor.heuristics import quenched_length
-from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
+from metalforge.core.steering import Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of
 from .expecting import waits_for_scouts
 from .lengths import Lengths
+from .suggestions import AskAhead
 
 NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
 """Said of visits after a trial of exchange that did not pay."""
@@ -40,22 +41,6 @@ class Nothing(NamedTuple):
     reason: str = ""
 
 
-class AskAhead:
-    """What steerers suggest for visits that are decided together: asked once for all of them, they spread them."""
-
-    def __init__(self, count: int = 1) -> None:
-        self._left = count
-        self._found: dict[Dims, list[Suggestion]] = {}
-
-    def next(self, dims: Dims, steerer: Steerer, pending: Sequence[float]) -> Suggestion | None:
-        """Return the next suggestion for a volume; None where its steerer has no wish."""
-        found = self._found.setdefault(dims, [])
-        if not found:
-            found += steerer.ask(max(self._left, 1), pending)
-        self._left -= 1
-        return found.pop(0) if found else None
-
-
 class Wish(NamedTuple):
     """Where somebody wants to measure, why and who; `start` asks for a new chain, `chain` for one that is there."""
 
@@ -69,11 +54,24 @@ class Wish(NamedTuple):
     """The couplings of a ladder, new or the one of `chain`."""
     asked: Suggestion | None = None
     """What a steerer said, where one was asked."""
+    head: str = ""
+    """The head whose answer that steerer was given."""
+    baseline: float | None = None
+    """Where the visit would be without that answer; None for no visit."""
+    by_head: bool = False
+    """Whether the head decided where the visit is: see `suggestions`."""
 
     @property
     def rungs(self) -> int:
         """Chains that are moved."""
         return max(len(self.betas), 1)
+
+
+def _apart(one: float | None, other: float | None) -> float:
+    """Return how far two visits are apart in their coupling; infinite where only one takes place."""
+    if one is None or other is None:
+        return 0.0 if one is other else inf
+    return abs(one - other)
 
 
 def _serves(beta: float, start: str, want: Want) -> bool:
@@ -94,8 +92,6 @@ class VisitPlan:
     spec: CampaignSpec
     steerers: Mapping[Dims, Steerer]
     sleep: Sleep | None = None
-    heads: bool = True
-    """Whether peaks are expected where heads say so; without, where others do."""
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
     lengths: Lengths | None = None
@@ -135,10 +131,7 @@ class VisitPlan:
                 return wish
             if wish is None:
                 continue
-            chain = wish.chain
-            if chain is None and not wish.start and not wish.betas:
-                alone = [c for c in here if not c.ladder]
-                chain = self._chain_for(wish.beta, alone, {visit.chain for visit in pending})
+            chain = self._chain_for(wish, here, pending)
             usual = self.usual(who)
             length = usual
             if self.lengths is not None and not wish.betas:
@@ -168,6 +161,9 @@ class VisitPlan:
                 quenched=self._quenched_length(state, dims, wish, new, number) if chain is None else 0,
                 start=wish.start if chain is None else "",
                 betas=wish.betas,
+                head=wish.head,
+                baseline=wish.baseline,
+                by_head=wish.by_head,
                 **(
                     {name: getattr(wish.asked, name) for name in ("mean", "width", "candidates", "acquisition")}
                     if wish.asked is not None
@@ -205,17 +201,34 @@ class VisitPlan:
             return Nothing("asleep", why)
         if ladder is not None:
             return ladder
-        if isinstance(steerer := self.steerers[dims], ExpectsPeak):
-            steerer.expect(state.prior(dims, by_heads=self.heads))
         # A steerer looks elsewhere when a point is taken, under way or removed; it is told nothing outside its range.
         taken = [beta for beta in (*(v.beta for v in pending), *self.spec.steering.removed) if self.spec.covers(beta)]
-        found = ahead.next(dims, steerer, taken)
+        asked = ahead.next(dims, self.steerers[dims], taken, state)
+        wish = self._steered(dims, None if asked is None else asked.found, here, pending)
+        if wish is None or asked is None or not asked.head:
+            return wish
+
+        def place(found: Suggestion | None) -> float | None:
+            other = self._steered(dims, found, here, pending)
+            chain = None if other is None else self._chain_for(other, here, pending)
+            return chain.beta if chain is not None else None if other is None else other.beta
+
+        here_now, baseline = place(asked.found), place(asked.baseline)
+        spread = max(_apart(here_now, place(moved)) for moved in asked.moved)
+        return wish._replace(head=asked.head, baseline=baseline, by_head=_apart(here_now, baseline) > spread)
+
+    def _steered(
+        self, dims: Dims, found: Suggestion | None, here: Sequence[ChainLog], pending: Sequence[Assigned]
+    ) -> Wish | None:
+        """Return what follows from a steerer's suggestion: where it has none, more for the chain that has least."""
+        alone = [c for c in here if not c.ladder]
         if found is not None and self._may_visit(found.beta):
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
             # What grew or melted is over, and says no more: a crossing wants trajectories of their own.
             theory = self.spec.theory
             start = theory.start_of(len(here)) if theory.target == "crossing" else ""
-            return Wish(found.beta, reason, found.by or steerer.name, score=found.score, start=start, asked=found)
+            by = found.by or self.steerers[dims].name
+            return Wish(found.beta, reason, by, score=found.score, start=start, asked=found)
         idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None
@@ -284,14 +297,17 @@ class VisitPlan:
         least = min(chains, key=lambda c: (c.complete, c.id))
         return Wish(least.beta, f"flagged by the scout on {scout}, more statistics", "follow")
 
-    def _chain_for(self, beta: float, here: Sequence[ChainLog], busy: AbstractSet[str]) -> ChainLog | None:
-        """Return an idle chain that a visit at this beta continues; None where it wants a new one."""
-        idle = [c for c in here if c.id not in busy]
+    def _chain_for(self, wish: Wish, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> ChainLog | None:
+        """Return the idle chain that a wish continues; None where it wants a new one."""
+        if wish.chain is not None or wish.start or wish.betas:
+            return wish.chain
+        alone, busy = [c for c in here if not c.ladder], {visit.chain for visit in pending}
+        idle = [c for c in alone if c.id not in busy]
         if not idle:
             return None
-        nearest = min(idle, key=lambda c: (abs(c.beta - beta), c.id))
-        full = len(here) >= self.spec.steering.most
-        return nearest if full or self.spec.near(beta, [nearest.beta]) else None
+        nearest = min(idle, key=lambda c: (abs(c.beta - wish.beta), c.id))
+        full = len(alone) >= self.spec.steering.most
+        return nearest if full or self.spec.near(wish.beta, [nearest.beta]) else None
 
     def _may_visit(self, beta: float) -> bool:
         return self.spec.covers(beta) and not self.spec.near(beta, self.spec.steering.removed)

@@ -124,6 +124,12 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     mean: float | None = None
     """Of the steerer's posterior at `beta`, in its own units; `width` is the deviation there."""
     width: float | None = None
+    head: str = ""
+    """The head whose answer the steerer was given; empty for none."""
+    baseline: float | None = None
+    """With a head: the coupling of the visit without its answer; None where there would be no visit."""
+    by_head: bool = False
+    """Whether the head decided where the visit is: without its answer the visit is elsewhere."""
     candidates: tuple[float, ...] = ()
     """Couplings that the steerer chose from, thinned, each with its `acquisition`; none where a rule placed it."""
     acquisition: tuple[float, ...] = ()
@@ -154,27 +160,15 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     dims: Dims | None = None
     """The volume that it is about, where it is about one."""
     head: str = ""
-    """The head that took part, whether its word was taken or not: `head_of` knows early journals, too."""
+    """The head that took part, whether its answer was followed or not."""
     done: str = ""
     """What was done, in words."""
-    times: int = 1
-    """How often, where one line stands for many decisions of one kind."""
     counts: dict[str, int] = {}
     """What was counted, of a line that says how often something happened."""
 
 
 THROWN_AWAY = "thrown away"
 """How `done` begins where a block was, to be computed again."""
-
-
-def head_of(decision: Assigned | Decided) -> str:
-    """Return the head that took part in a decision; early journals name it in `by`, or had one that ended warm-ups."""
-    if decision.by.startswith(BY_HEAD):
-        return decision.by.removeprefix(BY_HEAD)
-    if isinstance(decision, Assigned):
-        return ""
-    early = decision.what == "warmup-ends" and decision.value is not None
-    return decision.head or ("thermalization" if early else "")
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
@@ -201,8 +195,6 @@ class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
     done: bool
     substrate: str
     promised: Promise = "none"
-    heard: bool = False
-    """Whether the anomaly head's word was taken when it passed the gate."""
     began: float = 0.0
     """When the first of its updates began, by the clock that dates the record; 0: not known."""
 

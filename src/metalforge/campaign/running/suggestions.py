@@ -1,0 +1,79 @@
+"""Suggestions of steerers, and what a head's answer changed in them.
+
+A head may say where a peak is expected. A visit is the head's decision only where the same steerer, asked in the same
+state without that answer, would have it at another coupling. That difference must be larger than the one that a change
+of the answer by a relative `MOVED` makes, for such a change is irrelevant.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import CampaignState
+from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
+
+MOVED = 1e-9
+"""Relative change of a head's answer that means nothing."""
+
+
+class Suggested(NamedTuple):
+    """A suggestion; where it follows a head's answer, also what is suggested by other answers."""
+
+    found: Suggestion
+    head: str = ""
+    """The head that the steerer followed; empty for none."""
+    baseline: Suggestion | None = None
+    """Without the head's answer; None where there is none."""
+    moved: tuple[Suggestion | None, ...] = ()
+    """With the head's answer moved by a relative `MOVED`, down and up."""
+
+
+class AskAhead:
+    """Suggestions for visits that are decided together: asked for once for all of them, so that they are spread."""
+
+    def __init__(self, count: int = 1) -> None:
+        self._left = count
+        self._found: dict[Dims, list[Suggested]] = {}
+
+    def next(self, dims: Dims, steerer: Steerer, pending: Sequence[float], state: CampaignState) -> Suggested | None:
+        """Return the next suggestion for a volume; None where its steerer has no wish."""
+        found = self._found.setdefault(dims, [])
+        if not found:
+            found += _suggested(dims, steerer, max(self._left, 1), pending, state)
+        self._left -= 1
+        return found.pop(0) if found else None
+
+
+def _suggested(dims: Dims, steerer: Steerer, n: int, pending: Sequence[float], state: CampaignState) -> list[Suggested]:
+    """Return at most n suggestions of a steerer that is told where the peak is expected."""
+    if not isinstance(steerer, ExpectsPeak):
+        return [Suggested(found) for found in steerer.ask(n, pending)]
+    expected, prior = state.expected(dims), state.prior(dims)
+
+    def asked(prior: tuple[float, float] | None) -> list[Suggestion]:
+        steerer.expect(prior)
+        return steerer.ask(n, pending)
+
+    found = asked(prior)
+    if expected is None or prior is None or not expected.head:
+        return [Suggested(one) for one in found]
+    baseline = _matched(found, asked(state.prior(dims, by_heads=False)))
+    if all(other is not None and other.beta == one.beta for one, other in zip(found, baseline, strict=True)):
+        moved = [baseline]
+    else:
+        mean, width = prior
+        moved = [_matched(found, asked((mean * (1 + by), width * (1 + by)))) for by in (-MOVED, MOVED)]
+    steerer.expect(prior)
+    return [
+        Suggested(one, expected.head, other, tuple(others))
+        for one, other, *others in zip(found, baseline, *moved, strict=True)
+    ]
+
+
+def _matched(found: Sequence[Suggestion], others: Sequence[Suggestion]) -> list[Suggestion | None]:
+    """Return other suggestions beside those that were found, both in order of beta: they were asked for together."""
+    places = sorted(range(len(found)), key=lambda i: found[i].beta)
+    beside: list[Suggestion | None] = [None] * len(found)
+    for place, other in zip(places, sorted(others, key=lambda one: one.beta), strict=False):
+        beside[place] = other
+    return beside
