@@ -299,11 +299,13 @@ def adopt(
 ) -> None:
     """Fold campaigns into weights: readouts follow their chains, judged on campaigns that were left out.
 
-    A head is taken over where it became better there; where none did, nothing is written.
+    A head is taken over where it became better there; where none did, nothing is written. Campaigns act on it only
+    where its skill there is positive beyond its interval, over at least five campaigns.
     """
     import msgspec
 
     from metalforge.campaign.learning import taught_by
+    from metalforge.campaign.running.own_weights import standings_of
     from metalforge.conductor.adopting import adopt as fold_in
     from metalforge.conductor.features import SCHEMA
     from metalforge.conductor.shipped import (
@@ -325,10 +327,13 @@ def adopt(
         made or Provenance(command=f"weights of {weights}", seed=0, corpus_seed=0, corpus_sha256=""),
         campaigns=(*(made.campaigns if made else ()), *(campaign.sha256 for campaign in taught)),
     )
+    adopted = {head.name: head for head in (*origin.adopted, *found.heads) if head.adopted}
+    origin = msgspec.structs.replace(origin, adopted=tuple(adopted.values()))
     origin = msgspec.structs.replace(origin, command=f"{origin.command}; metalforge conductor adopt {names}")
     save_with_provenance(found.weights, origin, out)
+    standings = standings_of(out)
     if as_json:
-        print_json({"file": str(out), "heads": found.heads, "provenance": origin})
+        print_json({"file": str(out), "heads": found.heads, "standings": standings, "provenance": origin})
         return
     rows = [
         (h.name, str(h.campaigns), str(h.chains), f"{h.before:.3g}", f"{h.after:.3g}", f"{h.baseline:.3g}",
@@ -337,6 +342,8 @@ def adopt(
     ]  # fmt: skip
     columns = ("head", "campaigns", "chains", "rms before", "after", "baseline", "skill before", "after", "adopted")
     print_table("Heads on campaigns that were left out", columns, rows)
+    acting = [(one.name, "yes" if one.acts else "no", one.reason) for one in standings]
+    print_table("Heads that campaigns with these weights act on", ("head", "acts", "why"), acting)
 
 
 def _chains(source: Path, test: Path | None) -> "Corpus":

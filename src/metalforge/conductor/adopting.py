@@ -3,7 +3,8 @@ r"""Campaigns folded into weights: what their chains taught, and whether that he
 Readouts begin at those of the weights and follow all chains (`retrain`). What that is worth is measured by leaving out
 one campaign after the other: heads are learned from the others and asked about it, beside the weights as they were and
 a baseline: the curve that the head is counted from, or else the mean label of the others. A head is adopted where its
-squared error over all campaigns that were left out became smaller; one that became worse stays as it was.
+squared error over all campaigns that were left out became smaller; one that became worse stays as it was. An adopted
+head acts in campaigns only where its skill over the baseline is positive beyond its interval (`AdoptedHead.trusted`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from dataclasses import replace
 from math import sqrt
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from metalforge.core.arrays import Doubles
@@ -19,6 +19,7 @@ from metalforge.core.errors import SpecError
 from metalforge.reservoir.weights import EsnWeights
 
 from .retrain import Retrain
+from .scores import AdoptedHead, skill_interval
 
 
 class TaughtChain(NamedTuple):
@@ -26,23 +27,6 @@ class TaughtChain(NamedTuple):
 
     mean: Doubles
     labels: Mapping[str, float]
-
-
-class AdoptedHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A head on campaigns that were left out: root mean squares of what it was off by, as it was and as it is now.
-
-    `baseline` is that of the head's base curve, or of the mean over the other campaigns; skills are over it.
-    """
-
-    name: str
-    campaigns: int
-    chains: int
-    before: float
-    after: float
-    baseline: float
-    skill_before: float
-    skill_after: float
-    adopted: bool
 
 
 class Adoption(NamedTuple):
@@ -93,25 +77,32 @@ def _score(
     taught = [chains for chains in taught if chains]
     if len(taught) < 2:
         return None
-    off: list[tuple[float, ...]] = []
+    losses: list[Doubles] = []
     for i, left_out in enumerate(taught):
         others = [chains for k, chains in enumerate(taught) if k != i]
         learned = _learned(weights, others, only=head)
         usual = float(np.mean([chain.labels[head] for chains in others for chain in chains]))
+        off: list[tuple[float, ...]] = []
         for chain in left_out:
             shipped, new = learned.says(head, chain.mean)
             curve = learned.baseline(head, chain.mean)
             said = shipped, new, usual if curve is None else curve
             off.append(tuple(value - chain.labels[head] for value in said))
-    before, after, baseline = (float(x) for x in np.mean(np.square(off), axis=0))
+        losses.append(np.square(off).sum(axis=0))
+    count = [len(chains) for chains in taught]
+    by_campaign = np.array(losses)
+    before, after, baseline = (float(x) for x in by_campaign.sum(axis=0) / sum(count))
+    skill = skill_interval(by_campaign[:, 1].tolist(), by_campaign[:, 2].tolist(), count)
     return AdoptedHead(
         name=head,
         campaigns=len(taught),
-        chains=len(off),
+        chains=sum(count),
         before=sqrt(before),
         after=sqrt(after),
         baseline=sqrt(baseline),
         skill_before=1 - before / baseline if baseline else 0.0,
-        skill_after=1 - after / baseline if baseline else 0.0,
+        skill_after=skill.value,
+        skill_low=skill.low,
+        skill_high=skill.high,
         adopted=force or after < before,
     )

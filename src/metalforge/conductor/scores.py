@@ -29,6 +29,11 @@ SEEN = 3.29
 of all studies."""
 
 
+FEWEST_CAMPAIGNS = 5
+"""Campaigns below which no adopted head is trusted: of four, all have a positive skill by chance once in sixteen times,
+of five once in 32."""
+
+
 class CouplingInterval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A number and its 95 % interval."""
 
@@ -111,6 +116,59 @@ class HeadScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     skill_hot: float | None = None
     skill_cold: float | None = None
     """Of chains of one start alone."""
+
+
+class AdoptedHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A head on campaigns that were left out: root mean squares of its errors, as it was and as it is now.
+
+    `baseline` is that of the head's base curve, or of the mean over the other campaigns; skills are over it. The 95 %
+    interval of `skill_after` draws campaigns again. `adopted` says that the weights have the new readout.
+    """
+
+    name: str
+    campaigns: int
+    chains: int
+    before: float
+    after: float
+    baseline: float
+    skill_before: float
+    skill_after: float
+    skill_low: float
+    skill_high: float
+    adopted: bool
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the new readout has skill beyond the interval, by campaigns enough for one."""
+        return self.campaigns >= FEWEST_CAMPAIGNS and self.skill_low > 0
+
+    @property
+    def measured(self) -> str:
+        """The skill in words; for a head that is not trusted, also what is lacking."""
+        skill = CouplingInterval(value=self.skill_after, low=self.skill_low, high=self.skill_high)
+        said = f"skill {skill} on {self.campaigns} campaigns that were left out"
+        if self.skill_low <= 0:
+            return f"{said}, which is not positive beyond its interval"
+        return said if self.trusted else f"{said}; at least {FEWEST_CAMPAIGNS} campaigns are needed"
+
+    def scored(self, score: HeadScore) -> HeadScore:
+        """Return the score of a head with what was measured of its new readout."""
+        return msgspec.structs.replace(
+            score,
+            metric="rmse",
+            value=self.after,
+            low=self.after,
+            high=self.after,
+            baseline=self.baseline,
+            baseline_name="baseline of the campaigns",
+            skill=self.skill_after,
+            trusted=self.trusted,
+            skill_low=self.skill_low,
+            skill_high=self.skill_high,
+            clusters=self.campaigns,
+            skill_hot=None,
+            skill_cold=None,
+        )
 
 
 class PeakScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,8 @@
 """The weights that come with the package, what they scored on held-out chains, and where weights come from.
 
-Command, seed, package version and corpus are the metadata entry `provenance` of a safetensors file. It is information:
-the network's own checksum does not cover it, and nothing that is read depends on it.
+Command, seed, package version and corpus are the metadata entry `provenance` of a safetensors file, with the scores of
+adopted heads. The network's own checksum does not cover it. What heads say does not depend on it, only whether
+campaigns act on it.
 """
 
 from functools import cache
@@ -17,7 +18,7 @@ from metalforge.reservoir import tensors
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .scores import HeadsEvaluation
+from .scores import AdoptedHead, HeadsEvaluation
 
 ENTRY = "provenance"
 
@@ -32,6 +33,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     corpus_sha256: str
     campaigns: tuple[str, ...] = ()
     """SHA-256 of the journals that were folded in afterwards (`conductor adopt`), in the order in which they were."""
+    adopted: tuple[AdoptedHead, ...] = ()
+    """Heads whose readout is not the one that was trained on the corpus, with their scores."""
     package_version: str = __version__
 
 

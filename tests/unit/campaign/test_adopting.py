@@ -14,12 +14,15 @@ from metalforge import campaign
 from metalforge.campaign.learning import ENOUGH, Lessons, labels_of, lessons_of
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.expecting import HEAD, RULE
 from metalforge.campaign.running.heads import load_heads
-from metalforge.campaign.running.own_weights import with_weights
+from metalforge.campaign.running.own_weights import standings_of, with_weights
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
+from metalforge.campaign.state import PEAK_PRIOR
 from metalforge.cli.main import app
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.retrain import LEARNED
+from metalforge.conductor.scores import AdoptedHead
 from metalforge.conductor.shipped import (
     FOLDER,
     Provenance,
@@ -189,9 +192,10 @@ def test_a_campaign_reads_the_heads_that_weights_of_another_layout_share_with_it
 
 def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are_refused(adopted, file, tmp_path):
     shipped = load_heads(SMALL)
-    assert with_weights(shipped, adopted).trusted == shipped.trusted
+    assert shipped.acts(HEAD)
+    assert not any(with_weights(shipped, adopted).trusted.values()), "another readout, and no scores of it"
     save_with_provenance(default_weights(), MADE, adopted)
-    assert not any(with_weights(shipped, adopted).trusted.values())
+    assert with_weights(shipped, adopted).trusted == shipped.trusted, "the package's numbers have its scores"
     two = with_weights(shipped, file)
     assert {head.name for head in two.weights.heads.heads if head.trained} == set(HEADS.names)
     assert not any(two.trusted.values())
@@ -199,3 +203,86 @@ def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are
     save_weights(replace(network(), heads=strange), tmp_path / "strange.safetensors")
     with pytest.raises(SpecError, match="none of ours"):
         with_weights(shipped, tmp_path / "strange.safetensors")
+
+
+def scored(low, high, campaigns=6):
+    """Scores of an adopted head, its skill amid an interval."""
+    skill = (low + high) / 2
+    return AdoptedHead(
+        name=HEAD, campaigns=campaigns, chains=20, before=1.0, after=0.8, baseline=0.7, skill_before=-1.0,
+        skill_after=skill, skill_low=low, skill_high=high, adopted=True,
+    )  # fmt: skip
+
+
+def written(path, head):
+    """The package's weights with another readout of one head, and these scores of it."""
+    weights = default_weights()
+    w_out = weights.w_out.copy()
+    w_out[weights.heads.span(HEAD)] *= np.float32(1.1)
+    made = msgspec.structs.replace(default_provenance(), adopted=(head,))
+    save_with_provenance(replace(weights, w_out=w_out), made, path)
+    return path
+
+
+def test_an_adopted_head_that_the_package_does_not_trust_is_not_acted_on(tmp_path):
+    head = msgspec.structs.replace(scored(0.1, 0.5), name="schedule")
+    shipped = load_heads(SMALL)
+    assert head.trusted
+    assert not shipped.trusted["schedule"]
+    heads = with_weights(shipped, written(tmp_path / "own.safetensors", head))
+    assert not heads.acts("schedule")
+    assert "not trusted" in heads.why("schedule")
+
+
+@pytest.mark.parametrize(
+    ("head", "acts"),
+    [
+        (scored(0.1, 0.5), True),
+        (scored(-0.1, 0.5), False),
+        (scored(-0.6, -0.14), False),
+        (scored(0.1, 0.5, campaigns=3), False),
+    ],
+    ids=["skill", "skill within its interval", "negative", "few campaigns"],
+)
+def test_an_adopted_head_acts_by_the_skill_of_its_own_readout(head, acts, tmp_path):
+    shipped, path = load_heads(SMALL), written(tmp_path / "own.safetensors", head)
+    heads = with_weights(shipped, path)
+    assert (heads.acts(HEAD), heads.skill[HEAD]) == (acts, head.skill_after)
+    assert {name: on for name, on in heads.trusted.items() if name != HEAD} == {
+        name: on for name, on in shipped.trusted.items() if name != HEAD
+    }
+    score = next(s for s in heads.scores if (s.name, s.route) == (HEAD, heads.route))
+    assert (score.value, score.trusted) == (head.after, acts)  # how far its readings are off
+    standing = {one.name: one.acts for one in standings_of(path)}
+    assert standing[HEAD] == acts
+    assert len(standing) == len(default_weights().heads.names)
+
+
+def test_the_journal_says_that_an_adopted_head_without_skill_is_not_trusted(tmp_path):
+    path = written(tmp_path / "own.safetensors", scored(-0.6, -0.14))
+    screening = msgspec.structs.replace(SMALL.screening, weights=str(path))
+    steering = Steering(visit=80, initial=3)
+    spec = msgspec.structs.replace(SMALL, screening=screening, steering=steering, budget=Budget(trajectories=700))
+    with Campaign.open(spec, tmp_path / "run") as begun:
+        state = begun.run()
+    said = state.heads[HEAD]
+    assert (said.trusted, said.value) == (False, pytest.approx(-0.37))
+    assert "-0.37" in said.reason
+    assert {d.by for d in state.decisions if d.what == PEAK_PRIOR} == {RULE}
+    assert not any(visit.head for visit in state.visits)
+
+
+def test_adopt_says_of_every_head_whether_campaigns_will_act_on_it(campaigns, tmp_path):
+    new = tmp_path / "new.safetensors"
+    said = json.loads(metalforge("conductor", "adopt", *campaigns, "--out", new, "--force", "--json").stdout)
+    standings = {one["name"]: one for one in said["standings"]}
+    assert set(standings) == set(default_weights().heads.names)
+    forced = {head["name"] for head in said["heads"] if head["adopted"]}
+    assert forced
+    assert not any(standings[name]["acts"] for name in forced), "two campaigns are too few"
+    assert standings[HEAD]["acts"], "its readout is the package's"
+    assert all(one["reason"] for one in standings.values())
+    assert {head.name for head in read_provenance(new).adopted} == forced
+    again = tmp_path / "again.safetensors"
+    shown = metalforge("conductor", "adopt", *campaigns, "--weights", new, "--out", again, "--force").stdout
+    assert all(name in shown for name in standings)

@@ -148,7 +148,7 @@ def test_the_thermalisation_head_is_not_acted_on_while_its_early_stop_is_not_sho
     heads = load_heads(HMC)
     assert heads.domain is None
     assert not heads.acts("thermalization")
-    assert "not shown to be unbiased" in heads.why_not("thermalization")
+    assert "not shown to be unbiased" in heads.why("thermalization")
 
 
 @pytest.mark.chaos

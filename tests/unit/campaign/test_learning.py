@@ -197,6 +197,6 @@ def test_what_is_learned_decides_visits_and_a_campaign_that_is_taken_up_again_de
     assert len({d.value for d in lengths}) > 1, "what the head says of visits changed as it learned"
     assert {d.by for d in whole.decisions if d.what == "retrained"} == {"schedule", "deconfinement"}
     account = campaign.Results(whole).summary
-    assert account.heads["schedule"].decisions == {"visit-length": len(lengths)}
+    assert account.heads["schedule"].decisions == {"visit-length": sum(d.value != d.baseline for d in lengths)}
     assert account.answers["rewritten"] > 0
     assert account.answers["bytes_rewritten"] > 0

@@ -151,6 +151,19 @@ def test_campaigns_are_adopted_where_they_help_one_that_was_left_out(weights):
     assert not np.array_equal(found.weights.w_out[0], weights.w_out[0])
 
 
+@pytest.mark.parametrize(("count", "noise", "trusted"), [(6, False, True), (4, False, False), (6, True, False)])
+def test_an_adopted_head_is_trusted_for_skill_beyond_its_interval_over_campaigns_enough(weights, count, noise, trusted):
+    """Labels of noise are what no readout can say better than their mean: adopted by force, the head has no skill."""
+    campaigns = [list(taught(weights, seed)) for seed in range(count)]
+    if noise:
+        rng = np.random.default_rng(4)
+        campaigns = [[TaughtChain(chain.mean, {"schedule": rng.normal()}) for chain in one] for one in campaigns]
+    (head,) = adopt(weights, campaigns, force=True).heads
+    assert head.skill_low <= head.skill_after <= head.skill_high
+    assert (head.skill_after > 0) == (not noise)
+    assert head.trusted == trusted
+
+
 def test_worse_weights_are_refused_unless_they_are_forced(weights):
     campaigns = [list(taught(weights, seed, noise=True)) for seed in (1, 2)]
     with pytest.raises(SpecError, match="force"):

@@ -5,7 +5,7 @@ on: what they say there was not measured on held-out data.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec, Dims
@@ -14,7 +14,7 @@ from metalforge.campaign.theories.lattice import extents, start_of_links
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.scores import HeadScore, TestedKind
+from metalforge.conductor.scores import AdoptedHead, HeadScore, TestedKind
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
@@ -47,6 +47,8 @@ class Heads:
     alarm: float | None = None
     """The probability from which the anomaly head flags a block: on sound chains it is reached once in 10^5 updates.
     None where that was not measured; then it flags nothing."""
+    adopted: Mapping[str, AdoptedHead] = field(default_factory=dict)
+    """Heads whose readout `conductor adopt` wrote, with the scores of that readout."""
     lost: dict[str, str] = field(default_factory=dict)
     """Heads that lost to their baselines while the campaign ran, and by how much."""
 
@@ -60,9 +62,17 @@ class Heads:
         applies = self.domain is None and head not in self.unused and head not in self.lost
         return applies and self.trusted.get(head, False)
 
-    def why_not(self, head: str) -> str:
-        """Return why a head that applies is not trusted."""
-        if (skill := self.skill.get(head, 0.0)) <= 0:
+    def why(self, head: str) -> str:
+        """Return why a head that applies is trusted, or why not."""
+        if head in self.adopted:
+            new = self.adopted[head]
+            refused = new.trusted and not self.trusted[head]
+            return new.measured + "; the package's readout was not trusted on its test chains" * refused
+        if (skill := self.skill.get(head)) is None:
+            return "its skill on held-out chains was not measured"
+        if self.trusted.get(head, False):
+            return f"skill {skill:+.2f} on held-out couplings"
+        if skill <= 0:
             return "no skill on held-out couplings"
         found = any(score.trusted for score in self.scores if score.name == head and score.route == self.route)
         lacks = "its early stop was not shown to be unbiased" if found else "with other couplings it might have none"
@@ -83,12 +93,16 @@ def load_heads(spec: CampaignSpec) -> Heads:
         unused["rejection"] = "sweeps have no accept test"
     if not lattice.flavors:
         unused["cg_estimate"] = "a quenched chain solves nothing"
-    measured = default_scores()
-    domain, tested = _tested(spec, measured.tested_on)
+    domain, tested = _tested(spec, default_scores().tested_on)
     if tested is not None:
         untested = set(default_weights().heads.names) - tested  # type: ignore[union-attr]
         unused = dict.fromkeys(sorted(untested), "not tested on chains of this kind") | unused
-    route = _route(spec)
+    return replace(scored_heads(_route(spec)), unused=unused, domain=domain)
+
+
+def scored_heads(route: str) -> Heads:
+    """Return the shipped heads with their scores where the network runs on this route, whatever the chains are."""
+    measured = default_scores()
     scores = {s.name: s for s in measured.heads if s.route == route}
     trusted = {name: score.trusted for name, score in scores.items()}
     study = measured.thermalisation_stop
@@ -101,8 +115,8 @@ def load_heads(spec: CampaignSpec) -> Heads:
         skill={name: score.skill for name, score in scores.items()},
         trusted=trusted,
         stop=EarlyStop(study.sure, study.in_a_row, study.factor),
-        unused=unused,
-        domain=domain,
+        unused={},
+        domain=None,
         route=route,
         alarm=None if measured.gate is None else measured.gate.threshold,
     )
@@ -110,17 +124,9 @@ def load_heads(spec: CampaignSpec) -> Heads:
 
 def _not_for_particles() -> Heads:
     """Return the shipped heads where rows are those of a plasma, which none of them was trained on."""
-    measured, weights = default_scores(), default_weights()
-    study, domain = measured.thermalisation_stop, "trained on chains of links, and these are particles"
-    return Heads(
-        weights=weights,
-        scores=measured.heads,
-        skill={},
-        trusted={},
-        stop=EarlyStop(study.sure, study.in_a_row, study.factor),
-        unused=dict.fromkeys(weights.heads.names, domain),  # type: ignore[union-attr]
-        domain=domain,
-    )
+    heads, domain = scored_heads(SOFTWARE), "trained on chains of links, and these are particles"
+    unused = dict.fromkeys(heads.weights.heads.names, domain)  # type: ignore[union-attr]
+    return replace(heads, skill={}, trusted={}, unused=unused, domain=domain, alarm=None)
 
 
 def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None, set[str] | None]:

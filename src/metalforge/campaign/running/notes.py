@@ -42,9 +42,9 @@ def note_heads(book: Book, heads: Heads) -> None:
         elif heads.domain is not None:
             reason, used = f"{NOT_ACTED_ON}{heads.domain}", False
         elif not heads.trusted.get(name, False):
-            reason, used = f"{NOT_ACTED_ON}{heads.why_not(name)}", False
+            reason, used = f"{NOT_ACTED_ON}{heads.why(name)}", False
         else:
-            reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
+            reason, used = heads.why(name), True
         skill = heads.skill.get(name)
         book.write(Decided(what="head", by=name, reason=reason, value=skill, trusted=used))
 

@@ -1,24 +1,29 @@
 """Weights of the user instead of the package's, such as `conductor adopt` writes: kept with the campaign.
 
-They may have another layout: heads are matched by name, those that a campaign does not know are not read.
-Scores on held-out chains are those of the package's weights. Weights that descend from them by campaigns keep their
-trust, for a head was taken over only where it became better on campaigns that were left out; heads of other weights are
-read and recorded, and never acted on.
+They may have another layout: heads are matched by name, those that a campaign does not know are not read. Scores belong
+to numbers: a head whose readout is the package's, bit for bit, over the package's network, has the package's scores. A
+head that `conductor adopt` wrote has the scores on campaigns that were left out, which the file holds. It
+is trusted where these and the package's scores of that head allow it: the baselines of the package's test chains are
+stronger. Other heads have no scores: they are read and recorded, and never acted on.
 """
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.layouts import CONDUCTOR_11, migrate
-from metalforge.conductor.shipped import default_provenance, read_provenance
+from metalforge.conductor.shipped import read_provenance
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened, replacing
 from metalforge.reservoir.files import expect_features, load_weights
+from metalforge.reservoir.sparse import to_dense
+from metalforge.reservoir.weights import EsnWeights
 
 from .book import Book
-from .heads import Heads
+from .heads import ON_NPU, SOFTWARE, Heads, scored_heads
 
 KEPT = "weights.safetensors"
 """The file in a campaign's directory."""
@@ -39,15 +44,59 @@ def with_weights(heads: Heads, path: Path) -> Heads:
                 f"`screening.weights` must have at least one head of {', '.join(CONDUCTOR_11.names)}. "
                 f"Got {', '.join(names) or 'weights without a head layout'}"
             )
-    made, known = read_provenance(path), default_provenance()
-    descends = made is not None and (made.seed, made.corpus_sha256) == (known.seed, known.corpus_sha256)
+    weights = weights if names == CONDUCTOR_11.names else migrate(weights, CONDUCTOR_11)
+    made = read_provenance(path)
+    adopted = {} if made is None else {head.name: head for head in made.adopted if head.name not in lacking}
+    kept = [name for name in _unchanged(weights, shipped) if name not in adopted]
     return replace(
         heads,
-        weights=weights if names == CONDUCTOR_11.names else migrate(weights, CONDUCTOR_11),
-        trusted={name: trusted for name, trusted in heads.trusted.items() if descends and name not in lacking},
-        skill={name: skill for name, skill in heads.skill.items() if descends and name not in lacking},
+        weights=weights,
+        scores=tuple(adopted[one.name].scored(one) if one.name in adopted else one for one in heads.scores),
+        trusted={name: heads.trusted[name] for name in kept if name in heads.trusted}
+        | {name: head.trusted and heads.trusted.get(name, False) for name, head in adopted.items()},
+        skill={name: heads.skill[name] for name in kept if name in heads.skill}
+        | {name: head.skill_after for name, head in adopted.items()},
         unused={**heads.unused, **dict.fromkeys(lacking, "the weights have no such head")},
+        adopted=adopted,
     )
+
+
+def _unchanged(weights: EsnWeights, shipped: EsnWeights) -> list[str]:
+    """Return the heads of weights in the package's layout whose network and readout are the package's, bit for bit."""
+
+    def network(of: EsnWeights) -> tuple[object, ...]:
+        arrays = (of.w_in, to_dense(of.w_res), of.bias)
+        return of.leak, of.activation, of.passthrough, of.ranges, *(part.tobytes() for part in arrays)
+
+    def readout(of: EsnWeights, name: str) -> tuple[object, ...]:
+        assert of.heads is not None
+        assert of.w_out is not None
+        assert of.out_bias is not None
+        span = of.heads.span(name)
+        return of.heads[name], of.w_out[span].tobytes(), of.out_bias[span].tobytes()
+
+    if network(weights) != network(shipped):
+        return []
+    return [name for name in CONDUCTOR_11.names if readout(weights, name) == readout(shipped, name)]
+
+
+class HeadStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether campaigns act on a head of some weights, on chains of the kinds that it was tested on, and why."""
+
+    name: str
+    acts: bool
+    reason: str
+
+
+def standings_of(path: Path) -> list[HeadStanding]:
+    """Return how every head of a weight file stands: one acts where it does in software and on the NPU."""
+    routes = [with_weights(scored_heads(route), path) for route in (SOFTWARE, ON_NPU)]
+    found = []
+    for name in CONDUCTOR_11.names:
+        heads = next((heads for heads in routes if not heads.acts(name)), routes[0])
+        reason = heads.unused.get(name) or heads.why(name)
+        found.append(HeadStanding(name=name, acts=heads.acts(name), reason=reason))
+    return found
 
 
 def kept_weights(heads: Heads, path: str, directory: Path, book: Book) -> Heads:
