@@ -47,6 +47,7 @@ def test_every_block_of_commands_or_python_is_run_or_parsed(page):
     assert {mark for block in found for mark in block.marks} <= MARKS
     assert not [block for block in found if block.language in {"console", "sh", "shell"}], "bash runs, console does not"
     for block in found:
+        assert block.promised is None or set(block.promised.split()) - {"..."}, f"shows no output of\n{block.code}"
         for words in commands(block) if block.language == "bash" and block.marks & PARSED else []:
             assert_parses(words)
 
@@ -70,7 +71,15 @@ def test_the_site_teaches_with_pages_that_run():
         ("a 1\nb 2\n", "b 2", False, True),
         ("a 1\nb 2\n", "b 2\na 1", False, False),
         ("took 3.7 s\n", "took ... s", True, True),
+        ("beta_c(4^3x2) = 5.0840(32), established\n", "beta_c(4^3x2) = ..., established", True, True),
         ("one\ntwo\nthree\nfour\n", "one\n...\nfour", True, True),
+        ("one\ntwo\nthree\nfour\n", "one\n...\nfour", False, True),
+        ("one\ntwo\n", "...\ntwo", True, True),
+        ("one ... two\n", "one ... two", True, True),
+        ("beta_c: not located\n", "beta_c: not ...", False, False),
+        ("beta_c: not located\n", "beta_c: ...", False, False),
+        ("beta_c = 5.08(2), lacking points\n", "beta_c = ...", False, False),
+        ("20 items: not established\n", "20 items: ... established", True, False),
         ("one\n", "two", False, False),
     ],
 )

@@ -8,7 +8,8 @@ stand marks, and a title:
 - `elsewhere`, `interactive`: needs other machines, or waits for a person: only parsed, by the command line itself.
 - `excerpt`, of a `text` block: its lines are some of the output, in order.
 
-A `text` block is what the block before it prints; `...` stands for anything.
+A `text` block is what the block before it prints. Within a line `...` stands for one word with a digit in it, which may
+differ from run to run; words are compared. A line `...` stands for lines that are left out.
 """
 
 import json
@@ -31,6 +32,8 @@ MARKS = {"ray", "long", "excerpt", *PARSED}
 RUN = ("python", "bash")
 LONGEST_S = 2400.0
 """A page that takes longer hangs."""
+VARYING = r"(?:\S*\d\S*|\.\.\.)"
+"""What `...` within a line stands for: a number with what is written together with it, or the dots themselves."""
 FENCE = re.compile(r'^```(\w+)((?: \w+)*)(?: title="([\w.-]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 DRIVER = Path(__file__).with_name("document_session.py")
 
@@ -102,17 +105,25 @@ def without_make(code):
 
 
 def assert_prints(printed, promised, whole=True):
-    """The output is what a page says, `...` standing for anything; where not `whole`, its lines come in this order."""
-    lines = [line.rstrip() for line in printed.strip().splitlines()]
-    wanted = [line.rstrip() for line in promised.strip().splitlines()]
-    patterns = [".*".join(re.escape(part) for part in line.split("...")) for line in wanted]
+    """The output is what a page says, but for varying numbers; where not `whole`, its lines come in this order.
+
+    Several spaces within a line count as one: the columns of a table are as wide as its numbers.
+    """
+    lines, wanted = (
+        [re.sub(r"(?<=\S) +", " ", line.rstrip()) for line in text.strip().splitlines()] for text in (printed, promised)
+    )
+    patterns = [None if line == "..." else VARYING.join(map(re.escape, line.split("..."))) for line in wanted]
     if whole:
-        pattern = "\n".join(patterns).replace("\n.*\n", "\n(?:.*\n)*?")
-        assert re.fullmatch(pattern, "\n".join(lines)), f"a page promises\n{promised}\nand its block printed\n{printed}"
+        pattern = "".join("(?:.*\n)*?" if one is None else f"{one}\n" for one in patterns)
+        assert re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)), (
+            f"a page promises\n{promised}\nand its block printed\n{printed}"
+        )
         return
     rest = iter(lines)
     for pattern, line in zip(patterns, wanted, strict=False):
-        assert any(re.fullmatch(pattern, one) for one in rest), f"{line!r} is not in, or not in order in\n{printed}"
+        assert pattern is None or any(re.fullmatch(pattern, one) for one in rest), (
+            f"{line!r} is not in, or not in order in\n{printed}"
+        )
 
 
 def commands(block):
