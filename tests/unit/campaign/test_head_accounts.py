@@ -63,7 +63,7 @@ def metalforge(*arguments):
     return json.loads(CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False).stdout)
 
 
-def test_a_head_acts_where_its_word_was_taken_and_the_effect_is_marked_modelled(acted):
+def test_a_head_acts_where_decisions_differ_and_the_effect_is_marked_modelled(acted):
     heads = metalforge("replay", acted, "--json")["heads"]
     assert set(heads) == {"thermalization", "cg_estimate"}
     assert all(set(account) == {"acts", "skill", "decisions", "effect"} for account in heads.values())
