@@ -1,6 +1,8 @@
 """What a stranger's machine would show: the prerequisites check and the licence check."""
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -97,3 +99,14 @@ def test_every_kernel_header_is_compiled_for_cuda():
     # NVRTC has no standard headers; those of CPUs stand behind #if !MF_CUDA in two files.
     for name in set(check_cuda.headers()) - {"platform.hpp", "simd.hpp"}:
         assert "#include <" not in (check_cuda.NATIVE / name).read_text(), name
+
+
+def test_the_test_of_a_wheel_makes_updates(tmp_path):
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    (tmp_path / "project").mkdir()
+    command = shlex.split(built["test-command"].replace("{project}", str(tmp_path / "project")))
+    done = subprocess.run([sys.executable, *command[1:], "--json"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert command[0] == "python"
+    assert found["trajectories"] > 0.8 * int(command[command.index("--trajectories") + 1])
+    assert Path(found["report"]).resolve().is_relative_to(tmp_path)

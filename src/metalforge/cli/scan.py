@@ -411,7 +411,8 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
         broke = (
             error.__cause__ if isinstance(error, PipelineError) and isinstance(error.__cause__, Exception) else error
         )
-        note_what_is_kept(broke, campaign.directory)
+        if campaign.state.finished is None:
+            note_what_is_kept(broke, campaign.directory)
         raise broke from broke.__cause__
     if state.finished is None:
         sys.stderr.write(

@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.result import result_of
 from metalforge.campaign.report.sections import headline
 from metalforge.campaign.running import campaign as campaigns
@@ -18,7 +19,7 @@ from metalforge.campaign.running.orders import Brief, Order, Volley
 from metalforge.campaign.running.pool import ChainPool
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.together import Together
-from metalforge.campaign.spec import Budget
+from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
@@ -89,6 +90,64 @@ def test_joules_without_a_meter_are_refused_before_anything_runs(tmp_path):
         with pytest.raises(SpecError, match=r"energy meter.*nothing to read"):
             campaign.run()
         assert campaign.state.trajectories == 0
+
+
+SMALL = msgspec.structs.replace(ROUNDS, warmup=WarmUpPolicy(longest=60, shortest=20))
+
+
+@pytest.mark.parametrize("budget", [80, 90, 110, 150, 300])
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_small_budget_is_used_up_by_shorter_visits(tmp_path, budget, quick):
+    running = msgspec.structs.replace(ROUNDS.running, deterministic=not quick)
+    spec = msgspec.structs.replace(SMALL, running=running, budget=Budget(trajectories=budget))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished.stopped_by == "trajectories"
+    assert not state.open_visits
+    assert budget - 20 < state.trajectories <= budget  # a visit measures at least 20 updates
+    assert all(log.complete > log.warmup for log in state.chains.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "least"),
+    [
+        ({}, 60 + 20),
+        ({"steering": Steering(visit=20, initial=4)}, 60 + 10),
+        ({"warmup": WarmUpPolicy(longest=60, shortest=20, quenched=15)}, 60 + 15 + 20),
+        ({"running": msgspec.structs.replace(ROUNDS.running, exchange="on")}, 6 * (60 + 20)),
+    ],
+    ids=["plain", "short visits", "quenched", "ladder"],
+)
+def test_a_budget_without_room_for_one_visit_is_refused_with_the_least_that_has(tmp_path, changes, least):
+    def of(budget):
+        return msgspec.structs.replace(SMALL, budget=Budget(trajectories=budget), **changes)
+
+    with pytest.raises(SpecError, match=rf"budget\.trajectories.*at least {least} .*Got {least - 1}"):
+        Campaign.open(of(least - 1), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    with Campaign.open(of(least), tmp_path / "run") as campaign:
+        assert campaign.run().trajectories > 0
+
+
+def test_a_campaign_that_ends_without_an_update_is_an_error(tmp_path):
+    spec = msgspec.structs.replace(QUICK, budget=Budget(seconds=1e-9))
+    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(SpecError, match="seconds"):
+        campaign.run()
+    with Campaign.resume(tmp_path / "run") as campaign, pytest.raises(SpecError, match="seconds"):
+        campaign.run()
+    with Campaign.resume(tmp_path / "run", more=Extension(trajectories=200, seconds=600.0)) as campaign:
+        assert campaign.run().trajectories > 0
+
+
+def test_one_lane_without_room_for_a_visit_leaves_those_of_others_to_end(tmp_path):
+    """Two lanes, of which one has a visit that takes the whole budget: it is completed."""
+    running = msgspec.structs.replace(QUICK.running, producers=2)
+    spec = msgspec.structs.replace(SMALL, running=running, budget=Budget(trajectories=140))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished.stopped_by == "trajectories"
+    assert state.visits[0].visit not in state.open_visits
+    assert state.chains[state.visits[0].chain].complete >= state.visits[0].updates
 
 
 ASSIGNED = Assigned(

@@ -15,14 +15,26 @@ import pytest
 from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.running import campaign as running
+from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.recording import Check
-from metalforge.campaign.running.sleeping import predictive_variance
+from metalforge.campaign.running.sleeping import predictive_variance, reason_to_wake
+from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
-from metalforge.campaign.store.records import Assigned, BlockDone, Checked, Decided, Record, Rows, Screened
+from metalforge.campaign.store.records import (
+    Assigned,
+    BlockDone,
+    Checked,
+    Decided,
+    Estimated,
+    Extended,
+    Record,
+    Rows,
+    Screened,
+)
 from metalforge.core.errors import UnknownNameError
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
 from reference.untaught_heads import untaught_heads
@@ -184,7 +196,8 @@ def test_d_checks_every_configuration_and_has_no_screen(runs):
     assert {check.substrate for check in d.of(Checked)}.isdisjoint(visit.substrate for visit in d.of(Assigned))
 
 
-def test_e_sleeps_below_the_threshold_and_earlier_with_a_larger_one(tmp_path):
+def test_e_sleeps_below_the_threshold_and_earlier_with_a_larger_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "reason_to_wake", lambda state, dims: None)
     awake = changed(ordering="E", budget={"trajectories": 1200})
     runs = {
         variance: trace(changed(awake, screening={"variance": variance}), tmp_path / str(variance))
@@ -200,6 +213,61 @@ def test_e_sleeps_below_the_threshold_and_earlier_with_a_larger_one(tmp_path):
     assert variance < 1.0
     assert f"{variance:.3g}" in why.reason
     assert slept.state.trajectories < runs[1e-6].state.trajectories
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_e_wakes_its_producer_until_the_target_is_met_or_the_budget_is_spent(tmp_path, monkeypatch, deterministic):
+    """A target counts as met by the estimate that is made while the producer sleeps for the third time, or never."""
+    monkeypatch.setattr(VisitPlan, "_wanted", lambda *_: None)  # chains that evidence asks for are measured anyway
+    spec = changed(
+        ordering="E",
+        budget={"trajectories": 1200, "target_error": 1e-6},
+        screening={"variance": 1.0},
+        running={"deterministic": deterministic},
+    )
+    never = trace(spec, tmp_path / "never")
+    assert never.state.finished.stopped_by == "trajectories"
+
+    def sleeps(state):
+        return [d for d in state.decisions if d.what == "sleep"]
+
+    def met(state):
+        return len(sleeps(state)) == 3
+
+    monkeypatch.setattr(running, "target_met", met)
+    meets = trace(spec, tmp_path / "meets")
+    assert meets.state.finished.stopped_by == "target"
+    assert meets.state.trajectories < never.state.trajectories
+    for run in (never, meets):
+        order = [r.what if isinstance(r, Decided) else "visit" for r in run.records if _matters(r)]
+        told = "".join({"visit": "v", "sleep": "s", "wake": "w"}[what] for what in order)
+        # Each time it sleeps it is woken for one visit, until the end.
+        assert re.fullmatch(r"v+(sw(v+))*s?(w(v+))?", told)
+        assert told.count("sw") >= 2
+    assert [d.dims for d in sleeps(never.state)] == [TARGET] * len(sleeps(never.state))
+
+
+def _matters(record):
+    return isinstance(record, Assigned) or (isinstance(record, Decided) and record.what in ("sleep", "wake"))
+
+
+@pytest.mark.parametrize(
+    ("target", "look", "wakes"),
+    [
+        (None, {"error": 0.01, "established": True}, False),
+        (None, {"error": 0.01, "established": False}, True),
+        (None, {"error": None, "established": False}, True),
+        (0.002, {"error": 0.01, "established": True}, True),
+        (None, None, True),
+    ],
+)
+def test_what_wakes_a_producer_is_evidence_that_lacks_or_a_target_that_is_not_met(runs, target, look, wakes):
+    state = runs["C"].state.fork()
+    state.estimates = []
+    state.extended.append(Extended(spec=changed(budget={"target_error": target})))
+    if look is not None:
+        state.apply(Estimated(dims=TARGET, trajectories=1, beta_c=5.1, **look))
+    assert (reason_to_wake(state, TARGET) is not None) == wakes
 
 
 class _Given:

@@ -13,7 +13,7 @@ from metalforge.campaign.report.sections_of_run import updates_by_lane
 from metalforge.campaign.running import lanes, planner
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.producer import Producer
-from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
+from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering, WarmUpPolicy
 from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.campaign.theories import WideWork
@@ -98,6 +98,30 @@ def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, ca
     assert [silicon.device for silicon in state.opened.silicon if silicon.role == "produces"] == ["cuda:0"]
     check_links(state, card)
     assert all(log.phase == "measure" for log in state.chains.values())
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("budget", [60, 200, 600, 2000])
+def test_a_budget_that_does_not_fill_a_device_is_spent_on_complete_visits(
+    tmp_path, card, monkeypatch, budget, deterministic
+):
+    """A device of thirty chains, whose usual visits and warm-ups would take 8,400 updates."""
+    card.busy_sites = 30 * prod(WIDE.theory.systems[0])
+    monkeypatch.setattr(Lattice, "wide", WideWork(26, 102, visit=4))
+    spec = msgspec.structs.replace(
+        WIDE,
+        budget=Budget(trajectories=budget),
+        warmup=WarmUpPolicy(longest=40, shortest=10),
+        steering=Steering(visit=60, initial=5),
+        running=msgspec.structs.replace(CARD, deterministic=deterministic),
+    )
+    state = run(spec, tmp_path / "run")
+    assert state.finished.stopped_by == "trajectories"
+    assert not state.open_visits
+    assert all(log.complete == log.rows > log.warmup for log in state.chains.values())
+    assert 0.8 * budget < state.trajectories <= budget
+    assert budget - state.trajectories < 15  # the shortest visit
+    assert budget < 2000 or len({log.beta for log in state.chains.values()}) >= 5  # the first points
 
 
 def test_every_update_of_a_batch_is_read(tmp_path, card):

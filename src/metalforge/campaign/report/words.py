@@ -18,7 +18,7 @@ ENDINGS: dict[StoppedBy, str] = {
     "seconds": "the budget in seconds was spent",
     "joules": "the budget in joules was spent",
     "exhausted": "there was nothing left to measure",
-    "asleep": "the producer slept: the predictive variance stayed below its threshold",
+    "asleep": "the variance is below the threshold of ordering E, and nothing asks for more",
 }
 
 PHASES: dict[Phase, str] = {"quench": "quenched warm-up", "warmup": "warm-up", "measure": "measuring"}

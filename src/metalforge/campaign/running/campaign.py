@@ -27,6 +27,7 @@ from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO
 from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.report.words import ENDINGS
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreError, chain_files, own_address
@@ -70,6 +71,7 @@ from .producer import Producer
 from .rewiring import ScreenRule
 from .sampling import Sampler
 from .screen import Screen
+from .visits import check_budget
 
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
@@ -124,6 +126,7 @@ class Campaign(Closing):
     ) -> Self:
         """Begin a campaign in a new or empty directory; what cannot be run here is refused before it is made."""
         machines = machines or ThisMachine()
+        check_budget(spec)
         lanes = machines.lanes(spec)
         machines.check(spec, lanes)
         chain_files(directory, spec.running.checkpoints).prepare()
@@ -253,9 +256,9 @@ class Campaign(Closing):
         return self.halted or self._controls.turning
 
     def run(self) -> CampaignState:
-        """Run to the end or to an interruption; `state.finished` tells which."""
+        """Run to the end or to an interruption; `state.finished` tells which. An end without any update is an error."""
         if self.state.finished is not None:
-            return self.state
+            return self._worked()
         if self.spec.budget.joules is not None:
             self.joules()
         note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
@@ -274,7 +277,19 @@ class Campaign(Closing):
             else:
                 self.book.write(Finished(stopped_by=stopped or "exhausted", trajectories=done, seconds=seconds))
         self.book.journal.sync()
-        return self.state
+        return self._worked()
+
+    def _worked(self) -> CampaignState:
+        """Return the state; raises where the campaign has ended and has no update."""
+        state = self.state
+        if state.finished is not None and not state.trajectories:
+            given_up = sum(chain.abandoned for chain in state.chains.values())
+            raise SpecError(
+                f"the campaign ended without an update: {ENDINGS[state.finished.stopped_by]}"
+                + (f", and {given_up} chains were abandoned" if given_up else "")
+                + f"\nhint: metalforge resume {self.directory} extends it: --trajectories 1000 or --seconds 600"
+            )
+        return state
 
     def _spell(self) -> StoppedBy | None:
         """Run until the campaign is over, or must stop for a command; whoever goes on does so as one that resumes."""
@@ -340,6 +355,7 @@ class Campaign(Closing):
             stop=lambda: self._stops(until),
             halted=lambda: self.ends,
             estimate=estimator,
+            estimate_now=estimator.now,
             heads=reader.heads,
             sleeps=arrangement.sleeps,
             checks=arrangement.checker is not None,

@@ -17,7 +17,7 @@ import numpy as np
 
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.physics.evidence import EXCHANGE
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, ladders_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
@@ -87,18 +87,30 @@ def _first(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Coup
     low, high = spec.theory.low, spec.theory.high
     look = state.last_look(dims)
     want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
-    fewest = FEWEST
+    step = STEP / _spread(dims, chains)
     if spec.running.exchange == "on" or want is None:
         reason, want = "asked for: chains exchange couplings", None
-        fewest = max(fewest, find_steerer(spec.steering.steerer).first_points(spec.scan(dims)))
+        count = _spanning(spec, dims, step)
     else:
         reason = f"chains do not tunnel ({want.item}): from now on they exchange couplings"
         low, high = max(low, want.beta - REACH * want.reach), min(high, want.beta + REACH * want.reach)
-    step = STEP / _spread(dims, chains)
-    count = min(max(ceil((high - low) / step) + 1, fewest), MOST)
+        count = min(max(ceil((high - low) / step) + 1, FEWEST), MOST)
     if want is not None and (count - 1) * step < high - low:
         low, high = want.beta - (count - 1) * step / 2, want.beta + (count - 1) * step / 2
     return Couplings(tuple(float(beta) for beta in np.linspace(low, high, count).round(6)), reason)
+
+
+def first_rungs(spec: CampaignSpec, dims: Dims) -> int:
+    """Return the chains of a volume's first visit: those of a ladder where couplings are exchanged from the start."""
+    if spec.running.exchange != "on" or not find_steerer(spec.steering.steerer).adaptive:
+        return 1
+    return _spanning(spec, dims, STEP / _spread(dims, ()))
+
+
+def _spanning(spec: CampaignSpec, dims: Dims, step: float) -> int:
+    """Return the chains of a ladder over the whole range with steps of at most this size."""
+    first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims))
+    return min(max(ceil((spec.theory.high - spec.theory.low) / step) + 1, FEWEST, first), MOST)
 
 
 def _spread(dims: Dims, chains: Sequence[ChainLog]) -> float:

@@ -44,6 +44,11 @@ class Estimator(Closing):
             self._made = made
             self._begin()
 
+    def now(self) -> None:
+        """Estimate from everything that was measured, and wait for it."""
+        self.close()
+        self._estimate()
+
     def _begin(self) -> None:
         self._running = Thread(target=self._try, name="estimate", daemon=True)
         self._running.start()

@@ -25,6 +25,7 @@ from .book import Book
 from .expecting import PeakPriors
 from .orders import Block, Brief, Order, Volley
 from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
+from .sleeping import reason_to_wake
 from .suggestions import AskAhead
 from .visits import Nothing, VisitPlan
 
@@ -54,6 +55,10 @@ class ProducerLane:
     """Seconds of the volley whose blocks come in."""
     place: int = 0
     """Among the lanes."""
+    nothing: Nothing = field(default_factory=Nothing)
+    """Why it was given no visit when it was last asked."""
+    asked_after: int = -1
+    """Visits of the campaign that were over then, where only the end of another one can change the answer."""
 
     @property
     def wide(self) -> bool:
@@ -82,6 +87,7 @@ class Planner:
         stop: Callable[[], StoppedBy | None],
         halted: Callable[[], bool],
         estimate: Callable[[], None],
+        estimate_now: Callable[[], None] | None = None,
         priors: PeakPriors | None = None,
         checks: bool = False,
     ) -> None:
@@ -96,6 +102,7 @@ class Planner:
         self._asked = list(dict.fromkeys(dims for who in lanes if who.follows is None for dims in who.volumes))
         """Volumes whose steerers are asked, in their order."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
+        self._estimate_now = estimate_now or estimate
         self._checks = checks
         self._priors = priors or PeakPriors(spec)
         self._until: dict[int, int] = {}
@@ -259,7 +266,8 @@ class Planner:
             if chain.id in replaced or not any(d.by == ACCEPTANCE for d in chain.decisions if d.what == "abandoned"):
                 continue
             lane = self._lane(visit.substrate, visit.dims)
-            updates = self._plan.affordable(lane.who, state, self._open(), fresh=True, rungs=visit.rungs)
+            wanted = self._plan.usual(lane.who)
+            updates = self._plan.affordable(state, self._open(), fresh=True, wanted=wanted, rungs=visit.rungs)
             if updates is None:
                 continue
             number = len(state.chains)
@@ -306,10 +314,19 @@ class Planner:
     # -- as fast as it goes -----------------------------------------------------------------------------------------
 
     def _feed_all(self) -> list[Order]:
+        orders = self._feed()
+        # Visits under way may be shorter than the budget allowed for, or lower an error: nothing ends before they do.
+        if not self.state.open_visits and self._goes_on([lane.nothing for lane in self.lanes]):
+            orders += self._feed(woken=True)
+        return orders
+
+    def _feed(self, *, woken: bool = False) -> list[Order]:
         orders: list[Order] = []
         for place in sorted(self._hungry):
             lane = self.lanes[place]
-            while (room := self._depth(lane) < DEPTH) and not self._stops() and (layer := self._layer(lane)):
+            while (
+                (room := self._depth(lane) < DEPTH) and not self._stops() and (layer := self._layer(lane, woken=woken))
+            ):
                 lane.waiting.extend(visit.visit for visit in layer)
                 orders += [order for visit in layer for order in self._order(visit.visit, lane)]
             if not room:
@@ -320,11 +337,11 @@ class Planner:
         """Return how often over the orders that wait would keep a lane busy."""
         return lane.load(self.state.visits[visit] for visit in lane.waiting)
 
-    def _layer(self, lane: ProducerLane) -> list[Assigned]:
+    def _layer(self, lane: ProducerLane, *, woken: bool) -> list[Assigned]:
         """Return the visits that get an order now: one, or as many as keep a wide lane busy."""
         lane.visits = {n: visit for n, visit in lane.visits.items() if not self._fed(lane, visit)}
         if lane.load(lane.visits.values()) < 1:
-            for visit in self._taken_over(lane) or self._decide(lane):
+            for visit in self._taken_over(lane) or self._decide(lane, woken=woken):
                 lane.visits[visit.visit] = visit
         return list(lane.visits.values()) if lane.wide else list(lane.visits.values())[:1]
 
@@ -339,16 +356,22 @@ class Planner:
         updates = self.spec.running.block
         return max(updates, lane.block) if lane.wide else max(1, updates // visit.rungs)
 
-    def _decide(self, lane: ProducerLane) -> list[Assigned]:
+    def _decide(self, lane: ProducerLane, *, woken: bool) -> list[Assigned]:
         """Decide visits for a lane and write them, until it is busy or there is nothing to do."""
+        over = len(self.state.visits) - len(self.state.open_visits)
+        if lane.asked_after == over and not woken:
+            return []
         self._expect()
         made: list[Assigned] = []
         ahead = self._ahead(lane, lane.load(lane.visits.values()))
+        lane.nothing, lane.asked_after = Nothing(), -1
         while lane.load([*lane.visits.values(), *made]) < 1:
             state = self.state
-            found = self._plan.next(lane.who, state, self._open(), rounds=0, number=len(state.visits), ahead=ahead)
+            found = self._plan.next(
+                lane.who, state, self._open(), rounds=0, number=len(state.visits), ahead=ahead, woken=woken
+            )
             if isinstance(found, Nothing):
-                self._note(found)
+                lane.nothing, lane.asked_after = found, -1 if found.ends is None else over
                 break
             self._book.write(*self._plan.records(found))
             self._remember(found)
@@ -431,6 +454,16 @@ class Planner:
 
     def _plan_round(self, number: int, *, without: Sequence[Assigned]) -> list[Assigned]:
         """Return the visits of a round, as decided from what came before it."""
+        planned, nothing = self._planned(number, without)
+        # While others have visits there is no end: who resumes in such a round would not know of it.
+        if not planned and self._goes_on(nothing):
+            planned, _ = self._planned(number, without, woken=True)
+        return planned
+
+    def _planned(
+        self, number: int, without: Sequence[Assigned], *, woken: bool = False
+    ) -> tuple[list[Assigned], list[Nothing]]:
+        """Return the visits of a round, and why lanes have none."""
         skip = {visit.visit for visit in without}
         planned: list[Assigned] = []
         nothing: list[Nothing] = []
@@ -439,15 +472,14 @@ class Planner:
             ahead, mine = self._ahead(lane), len(planned)
             while lane.load(planned[mine:]) < 1:
                 at = first + len(planned)
-                found = self._plan.next(lane.who, self.state, planned, rounds=number, number=at, skip=skip, ahead=ahead)
+                found = self._plan.next(
+                    lane.who, self.state, planned, rounds=number, number=at, skip=skip, ahead=ahead, woken=woken
+                )
                 if isinstance(found, Nothing):
                     nothing.append(found)
                     break
                 planned.append(found)
-        if not planned:  # while others have visits there is no end: who resumes in such a round would not know of it
-            for found in nothing:
-                self._note(found)
-        return planned
+        return planned, nothing
 
     def _write_round(self, planned: Sequence[Assigned]) -> list[Order]:
         # All are written before the first begins: a round without rows may have been written in part.
@@ -536,11 +568,27 @@ class Planner:
         if (seen := observed()) is not None:
             self._plan.steerers[chain.dims].tell([seen])
 
-    def _note(self, nothing: Nothing) -> None:
-        if nothing.ends is not None and self.stopped_by is None:
-            self.stopped_by = nothing.ends
-            if nothing.reason:
-                self._book.write(Decided(what="sleep", by="variance", reason=nothing.reason))
+    def _goes_on(self, nothing: Sequence[Nothing]) -> bool:
+        """Return whether producers are woken, where no visit is under way and none was found; else note the end.
+
+        While they sleep an estimate is made from all that was measured; it says whether more is needed.
+        """
+        ends = [found for found in nothing if found.ends is not None]
+        if not ends or self._stops():
+            return False
+        asleep = next((found for found in ends if found.ends == "asleep"), None)
+        if asleep is None:
+            self.stopped_by = ends[0].ends
+            return False
+        self._book.write(Decided(what="sleep", by="variance", reason=asleep.reason, dims=asleep.dims))
+        self._estimate_now()
+        if self._stops():
+            return False
+        if (why := reason_to_wake(self.state, asleep.dims)) is None:
+            self.stopped_by = "asleep"
+            return False
+        self._book.write(Decided(what="wake", by="estimate", reason=why, dims=asleep.dims))
+        return True
 
     def _stops(self) -> bool:
         if self.stopped_by is None:

@@ -24,6 +24,7 @@ def planner_of(
     *,
     stop: Callable[[], StoppedBy | None],
     estimate: Callable[[], None],
+    estimate_now: Callable[[], None] | None = None,
     halted: Callable[[], bool] = lambda: False,
     heads: Heads | None = None,
     sleeps: bool = False,
@@ -46,6 +47,7 @@ def planner_of(
         stop=stop,
         halted=halted,
         estimate=estimate,
+        estimate_now=estimate_now,
         priors=PeakPriors(spec, heads),
         checks=checks,
     )

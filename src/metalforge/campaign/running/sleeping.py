@@ -1,10 +1,12 @@
-r"""Whether anything is still uncertain enough to wake a producer, for ordering E.
+r"""When producers of ordering E sleep, and what wakes them.
 
     variance = mean over b of Var[log chi(b)],     b drawn from the posterior of the peak's place,
 
-under the Gaussian process through what was measured: what happens far from the peak does not wake anybody.
+under the Gaussian process through what was measured, so that regions far from the peak do not count.
 
-Below the threshold the producer sleeps; since only a measurement could change that, the campaign is over.
+Below the threshold producers get no more visits. Once those under way are complete, an estimate is made from
+everything that was measured. Where its evidence is incomplete or its error is above the target, each producer is given
+one more round of visits, and the variance is compared with the threshold again. Otherwise the campaign is over.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import numpy as np
 
 from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
 from metalforge.core.threads import one_thread
 
@@ -43,8 +46,19 @@ def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | N
     return float(np.interp(curves.peaks(), curves.x, spread).mean())
 
 
+def reason_to_wake(state: CampaignState, dims: Dims) -> str | None:
+    """Return why a volume whose variance is small must be measured further; None where nothing asks for that.
+
+    It is for campaigns that have not met their target, if they have one: those that have are over.
+    """
+    look, target = state.last_look(dims), state.spec.budget.target_error
+    if look is None or look.error is None or not look.established:
+        return "the evidence is not complete"
+    return None if target is None else f"the target error of {target:g} is not met yet"
+
+
 def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[Dims], str | None]:
-    """Return the question for the planner."""
+    """Return a function that says why the producers of a volume may sleep, or None where they may not."""
 
     def sleep(dims: Dims) -> str | None:
         variance = predictive_variance(book, spec, dims)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf, prod
 from typing import Literal, NamedTuple
 
@@ -20,9 +21,10 @@ from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theories import Start
 from metalforge.conductor.heuristics import quenched_length
+from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer, Suggestion
 
-from .couplings import by_couplings, couplings_of
+from .couplings import by_couplings, couplings_of, first_rungs
 from .expecting import waits_for_scouts
 from .lengths import Lengths
 from .suggestions import AskAhead
@@ -35,10 +37,12 @@ Sleep = Callable[[Dims], str | None]
 
 
 class Nothing(NamedTuple):
-    """There is no visit now; `ends` where there will be none any more, and why."""
+    """There is no visit now. `ends` says what the campaign ends by, unless a visit under way changes that."""
 
     ends: StoppedBy | None = None
     reason: str = ""
+    dims: Dims = ()
+    """The volume whose producers sleep, where they do."""
 
 
 class Wish(NamedTuple):
@@ -85,6 +89,30 @@ def _start(visit: Assigned, state: CampaignState) -> Start:
     return visit.start or state.spec.theory.start_of(visit.stream) if chain is None else chain.start
 
 
+def longest_warmup(spec: CampaignSpec) -> int:
+    """Return the updates that a new chain makes at most before it measures."""
+    return spec.warmup.longest + spec.warmup.quenched
+
+
+def shortest_visit(spec: CampaignSpec) -> int:
+    """Return the fewest measured updates of a visit: still fewer would be too short to say anything."""
+    return max(spec.steering.visit // 4, 10)
+
+
+def check_budget(spec: CampaignSpec) -> None:
+    """Raise where the budget has no room for the first visit of the campaign, and say how many updates that takes."""
+    budget, rungs = spec.budget.trajectories, max(map(partial(first_rungs, spec), spec.theory.systems))
+    warmup, visit = longest_warmup(spec), shortest_visit(spec)
+    least = rungs * (warmup + visit)
+    if budget is not None and budget < least:
+        chains = f"{rungs} chains that exchange couplings" if rungs > 1 else "a new chain"
+        raise SpecError(
+            f"`budget.trajectories` must be at least {least} for this spec: {chains} may need {warmup} updates of "
+            f"warm-up, and the shortest visit measures {visit}{' of each' if rungs > 1 else ''}. Got {budget}\n"
+            "hint: raise the budget, or lower `warmup.longest` or `steering.visit`"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VisitPlan:
     """Decides visits of one campaign."""
@@ -111,34 +139,45 @@ class VisitPlan:
         number: int,
         skip: AbstractSet[int] = frozenset(),
         ahead: AskAhead | None = None,
+        woken: bool = False,
     ) -> Assigned | Nothing:
         """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there.
 
-        `ahead` is for visits that are decided one after the other with nothing told in between.
+        `ahead` is for visits that are decided one after the other with nothing told in between. Producers that were
+        `woken` do not sleep, whatever is known.
         """
-        ahead = ahead or AskAhead()
+        spent = Nothing("trajectories")
+        if self.affordable(state, pending, fresh=False, wanted=self.usual(who)) is None:
+            return spent  # without asking the steerer, which takes longer
+        ahead, nothing = ahead or AskAhead(), Nothing()
         chains = [c for c in state.chains.values() if not (skip and c.visits and c.visits[0] in skip)]
         made = state.visited - Counter(state.visits[number].dims for number in skip)
-        made.update(v.dims for v in pending if v.visit >= len(state.visits) and v.visit not in skip)
+        made.update(v.dims for v in pending if v.visit >= len(state.visits) or v.visit in skip)
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
         need = {dims: self._need(dims, state, made) for dims in who.volumes}
         for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
             there = [c for c in chains if c.dims == dims and not c.abandoned and (c.ladder or self._may_visit(c.beta))]
             here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
             waiting = [visit for visit in pending if visit.dims == dims]
-            wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead)
+            wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead, woken=woken)
             if isinstance(wish, Nothing):
                 return wish
             if wish is None:
                 continue
             chain = self._chain_for(wish, here, pending)
-            usual = self.usual(who)
-            length = usual
+            wanted = self.usual(who)
             if self.lengths is not None and not wish.betas:
-                length = self.lengths.visit(state, dims, wish.beta, chain, usual, number)
-            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=wish.rungs, wanted=length)
+                wanted = self.lengths.visit(state, dims, wish.beta, chain, wanted, number)
+            points = 1 if wish.betas else sum(self._points_left(made, volume) for volume in who.volumes)
+            updates = self.affordable(
+                state, pending, fresh=chain is None, rungs=wish.rungs, wanted=wanted, points=points
+            )
+            if updates is None and chain is None and (more := self._instead(here, pending)) is not None:
+                wish, chain = more, more.chain
+                updates = self.affordable(state, pending, fresh=False, wanted=wanted)
             if updates is None:
-                return Nothing("trajectories")
+                nothing = spent
+                continue
             born = {c.id for c in chains}
             coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
             new = len(born) + sum(visit.rungs for visit in coming)
@@ -170,7 +209,7 @@ class VisitPlan:
                     else {}
                 ),
             )
-        return Nothing()
+        return nothing
 
     def _requested(self, dims: Dims, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return the next of the points that were asked for by name, where a volume has no chain yet."""
@@ -190,6 +229,8 @@ class VisitPlan:
         here: Sequence[ChainLog],
         pending: Sequence[Assigned],
         ahead: AskAhead,
+        *,
+        woken: bool,
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
@@ -197,8 +238,8 @@ class VisitPlan:
         alone = [c for c in here if not c.ladder]
         if ladder is None and (wanted := self._wanted(state, dims, alone, pending)) is not None:
             return wanted
-        if self.sleep is not None and (why := self.sleep(dims)) is not None:
-            return Nothing("asleep", why)
+        if self.sleep is not None and not woken and (why := self.sleep(dims)) is not None:
+            return Nothing("asleep", why, dims)
         if ladder is not None:
             return ladder
         # A steerer looks elsewhere when a point is taken, under way or removed; it is told nothing outside its range.
@@ -229,12 +270,25 @@ class VisitPlan:
             start = theory.start_of(len(here)) if theory.target == "crossing" else ""
             by = found.by or self.steerers[dims].name
             return Wish(found.beta, reason, by, score=found.score, start=start, asked=found)
-        idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
-        if not idle:
-            return None
-        least = min(idle, key=lambda c: (c.complete, c.id))
         why = "the steerer has no wish" if found is None else f"{found.beta:.5g} was removed"
-        return Wish(least.beta, f"{why}: more for the chain that has least", "rule:least")
+        return self._more(alone, pending, why)
+
+    def _more(self, alone: Sequence[ChainLog], pending: Sequence[Assigned], why: str) -> Wish | None:
+        """Return a visit to the idle chain with the fewest updates; None where all are under way."""
+        busy = {visit.chain for visit in pending}
+        least = min((c for c in alone if c.id not in busy), key=lambda c: (c.complete, c.id), default=None)
+        if least is None:
+            return None
+        return Wish(least.beta, f"{why}: more for the chain that has least", "rule:least", chain=least)
+
+    def _instead(self, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
+        """Return a visit to a chain that is there, where the budget has no room for the warm-up of a new one.
+
+        A trajectory whose crystal has grown or melted is over, and chains beside a ladder no longer count.
+        """
+        if self.spec.theory.target == "crossing" or any(c.ladder for c in here):
+            return None
+        return self._more(here, pending, "the budget has no room for the warm-up of a new chain")
 
     def _wanted(
         self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
@@ -330,25 +384,36 @@ class VisitPlan:
 
     def affordable(
         self,
-        who: Assignee,
         state: CampaignState,
         pending: Sequence[Assigned],
         *,
         fresh: bool,
+        wanted: int,
         rungs: int = 1,
-        wanted: int | None = None,
+        points: int = 1,
     ) -> int | None:
-        """Return the updates of the next visit, as many as `wanted` within the budget; None where it is spent."""
-        usual, budget = self.usual(who), self.spec.budget.trajectories
-        wanted = usual if wanted is None else wanted
+        """Return the updates of the next visit, as many as `wanted` within the budget; None where it has no room.
+
+        A new chain leaves an equal part of the budget to each of the other first `points` that are still to come.
+        """
+        budget = self.spec.budget.trajectories
         if budget is None:
             return wanted
-        warmup = self.spec.warmup.longest + self.spec.warmup.quenched
+        warmup = longest_warmup(self.spec)
         used = sum(chain.complete for chain in state.chains.values())
         promised = sum(visit.rungs * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
-        left = (budget - used - promised) // rungs - (warmup if fresh else 0)
-        # A visit much shorter than the others would be too short to say anything.
-        return None if left < max(usual // 4, 10) else min(wanted, left)
+        left, before = (budget - used - promised) // rungs, warmup if fresh else 0
+        least = shortest_visit(self.spec)
+        if left - before < least:
+            return None
+        share = left // points - before if fresh and points > 1 else left - before
+        return min(wanted, max(share, least))
+
+    def _points_left(self, made: Counter[Dims], dims: Dims) -> int:
+        """Return how many of a volume's first points have no visit yet."""
+        spec = self.spec
+        first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims)) + len(spec.steering.points)
+        return max(first - made[dims], 0)
 
     def _quenched_length(self, state: CampaignState, dims: Dims, wish: Wish, stream: int, visit: int) -> int:
         """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
