@@ -41,4 +41,4 @@ if __name__ == "__main__":
     results = Collect()
     builder = PipelineBuilder("typed").stage("numbers", None, lambda: [1.0, 2.0]).stage("scale", None, Scale(3.0))
     builder.stage("results", None, results).edge("numbers", "scale").edge("scale", "results").build().run()
-    print(results.payloads, forecast(50).shape, small_campaign(200 if "--quick" in sys.argv else 4000)[1])
+    print(results.payloads, forecast(50).shape, small_campaign(600 if "--quick" in sys.argv else 4000)[1])

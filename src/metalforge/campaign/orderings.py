@@ -105,7 +105,13 @@ ORDERINGS: dict[str, Ordering] = {
         Ordering(
             "D", "check-all", "every configuration is evaluated again in higher precision", checks="all", screens=False
         ),
-        Ordering("E", "sleep", "the producer sleeps until the predictive variance wakes it", sleeps=True, tried=False),
+        Ordering(
+            "E",
+            "sleep",
+            "the producer sleeps while the variance is small, and is woken where the target or evidence needs more",
+            sleeps=True,
+            tried=False,
+        ),
     )
 }
 """All orderings by their letters."""

@@ -180,7 +180,7 @@ def test_a_campaign_reads_the_heads_that_weights_of_another_layout_share_with_it
         with Campaign.open(spec, tmp_path / "run") as begun:
             state = begun.run()
     assert state.finished is not None
-    assert sum(chain.rows for chain in state.chains.values()) >= 150
+    assert state.trajectories > 150 - 37  # a visit measures at least 37 updates
     shared = {"beta_priority", "cg_estimate"}
     said = set().union(*(s.heads for chain in state.chains.values() for s in chain.screened))
     assert read <= said <= shared

@@ -18,7 +18,7 @@ ENDINGS: dict[StoppedBy, str] = {
     "seconds": "the budget in seconds was spent",
     "joules": "the budget in joules was spent",
     "exhausted": "there was nothing left to measure",
-    "asleep": "the variance is below the threshold of ordering E, and nothing asks for more",
+    "asleep": "the predictive variance is below its threshold, and the evidence is complete",
 }
 
 PHASES: dict[Phase, str] = {"quench": "quenched warm-up", "warmup": "warm-up", "measure": "measuring"}

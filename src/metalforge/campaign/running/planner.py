@@ -56,9 +56,9 @@ class ProducerLane:
     place: int = 0
     """Among the lanes."""
     nothing: Nothing = field(default_factory=Nothing)
-    """Why it was given no visit when it was last asked."""
+    """Why there was no visit for it when the plan was last asked."""
     asked_after: int = -1
-    """Visits of the campaign that were over then, where only the end of another one can change the answer."""
+    """Visits of the campaign that were over then, where the answer stays until another one is; -1: ask again."""
 
     @property
     def wide(self) -> bool:
@@ -315,7 +315,7 @@ class Planner:
 
     def _feed_all(self) -> list[Order]:
         orders = self._feed()
-        # Visits under way may be shorter than the budget allowed for, or lower an error: nothing ends before they do.
+        # A visit under way may have a shorter warm-up than was reserved for it: the campaign does not end before it.
         if not self.state.open_visits and self._goes_on([lane.nothing for lane in self.lanes]):
             orders += self._feed(woken=True)
         return orders
@@ -569,9 +569,10 @@ class Planner:
             self._plan.steerers[chain.dims].tell([seen])
 
     def _goes_on(self, nothing: Sequence[Nothing]) -> bool:
-        """Return whether producers are woken, where no visit is under way and none was found; else note the end.
+        """Return whether producers are woken; otherwise note what the campaign ends by, if it ends.
 
-        While they sleep an estimate is made from all that was measured; it says whether more is needed.
+        It is for the moment when no visit is under way and none was found. While producers sleep, an estimate is made
+        from everything that was measured.
         """
         ends = [found for found in nothing if found.ends is not None]
         if not ends or self._stops():

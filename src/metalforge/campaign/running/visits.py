@@ -143,8 +143,8 @@ class VisitPlan:
     ) -> Assigned | Nothing:
         """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there.
 
-        `ahead` is for visits that are decided one after the other with nothing told in between. Producers that were
-        `woken` do not sleep, whatever is known.
+        `ahead` is for visits that are decided one after the other with nothing told in between. With `woken` the
+        variance is not compared with its threshold.
         """
         spent = Nothing("trajectories")
         if self.affordable(state, pending, fresh=False, wanted=self.usual(who)) is None:
@@ -168,7 +168,9 @@ class VisitPlan:
             wanted = self.usual(who)
             if self.lengths is not None and not wish.betas:
                 wanted = self.lengths.visit(state, dims, wish.beta, chain, wanted, number)
-            points = 1 if wish.betas else sum(self._points_left(made, volume) for volume in who.volumes)
+            points = 1
+            if who.follows is None and not wish.betas:
+                points = sum(self._points_left(made, volume) for volume in who.volumes)
             updates = self.affordable(
                 state, pending, fresh=chain is None, rungs=wish.rungs, wanted=wanted, points=points
             )

@@ -141,7 +141,7 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
-    """A decision about a chain, a volume or the campaign: `head`, `warmup-ends`, `peak-prior`, `sleep`, `ordering`, ...
+    """A decision about a chain, a volume or the campaign: `head`, `warmup-ends`, `peak-prior`, `sleep`, `wake`, ...
 
     `by` is a head, a rule or a person; `trusted` says whether a head's word was taken; `value` and `baseline` are what
     the head and the rule beside it said.
