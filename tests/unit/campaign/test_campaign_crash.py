@@ -1,14 +1,37 @@
 """A journal that ends anywhere resumes to the campaign that it would have been; processes are killed in tests/chaos."""
 
 import shutil
+from contextlib import suppress
 
+import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Budget, Running
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
+from metalforge.campaign.store import Journal, read_journal
 from metalforge.campaign.store.records import BlockDone, Record, Rows
-from reference.small_campaigns import PHYSICS
+from reference.small_campaigns import PHYSICS, ROUNDS
+
+TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
+SHORT = msgspec.structs.replace(
+    ROUNDS,
+    budget=Budget(trajectories=150),
+    warmup=msgspec.structs.replace(ROUNDS.warmup, longest=20, shortest=10),
+    steering=msgspec.structs.replace(ROUNDS.steering, initial=2, visit=40),
+    screening=msgspec.structs.replace(ROUNDS.screening, every=10, window=30),
+    running=Running(producers=2, block=20, deterministic=True, checkpoint_s=0.0),
+)
+"""Deterministic, three visits or so, some of its blocks flagged."""
+LADDER = msgspec.structs.replace(SHORT.running, exchange="on")
+ORDERINGS = {
+    "A": msgspec.structs.replace(SHORT, ordering="A"),
+    "B": msgspec.structs.replace(
+        SHORT, ordering="B", lattice=msgspec.structs.replace(SHORT.lattice, volumes=(TARGET, SCOUT))
+    ),
+    "C": msgspec.structs.replace(SHORT, ordering="C"),
+    "ladder": msgspec.structs.replace(SHORT, ordering="A", running=LADDER, budget=Budget(trajectories=300)),
+}
 
 
 @pytest.fixture(scope="module", params=PHYSICS)
@@ -56,6 +79,72 @@ def test_the_journal_cut_anywhere_in_its_last_records_resumes(uninterrupted, tmp
             assert (campaign.message is None) == (at in contents.offsets)
             if at in (middle, end):
                 assert campaign.run().digest() == state.digest()
+
+
+def with_copies(spec, folder, monkeypatch):
+    """Run a campaign; return its state and a copy of its directory as it was after each append to the journal."""
+    append, copies = Journal.append, []
+
+    def copy(source, target):
+        with suppress(FileNotFoundError):  # a checkpoint that a producer has just renamed
+            shutil.copy2(source, target)
+
+    def copied(journal, *records):
+        number = append(journal, *records)
+        copies.append(folder / f"after-{len(copies)}")
+        names = shutil.ignore_patterns(".*", "lock", "control.sock")
+        shutil.copytree(folder / "whole", copies[-1], ignore=names, copy_function=copy)
+        return number
+
+    with Campaign.open(spec, folder / "whole") as campaign, monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", copied)
+        return campaign.run(), copies
+
+
+def told(state):
+    """Return everything that a deterministic campaign says, without clocks and order."""
+    chains = state.chains.values()
+    about_chains = [d for d in state.decisions if d.chain]
+    return {
+        "rows, links and visits": state.digest(),
+        "decisions": sorted((d.what, d.chain, d.step, d.by, d.reason, d.value, d.done) for d in about_chains),
+        "checks": sorted((c.chain, c.step, c.drift_action, c.drift_plaquette, c.drift_polyakov) for c in state.checks),
+        "promised": {c.id: (c.promised, sorted(c.unchecked)) for c in chains},
+        "screened": {(c.id, s.step, s.chi, s.flagged, *sorted(s.heads.items())) for c in chains for s in c.screened},
+        "estimates": [msgspec.structs.replace(e, at=0.0) for e in state.estimates],
+        "ended by": state.stopped_by,
+    }
+
+
+def resumed(directory):
+    with Campaign.resume(directory) as campaign:
+        return told(campaign.run())
+
+
+@pytest.mark.parametrize("name", ORDERINGS)
+def test_a_block_is_one_line_of_the_journal_that_a_kill_leaves_whole(name, tmp_path, monkeypatch):
+    """A dozen cuts of each campaign, by turns with the checkpoints of that moment and with none."""
+    state, copies = with_copies(ORDERINGS[name], tmp_path, monkeypatch)
+    whole = told(state)
+    assert whole["checks"] or name in ("B", "C")
+    for number, directory in enumerate(copies[1 :: len(copies) // 12]):
+        if number % 2:
+            shutil.rmtree(directory / "chains", ignore_errors=True)
+        assert resumed(directory) == whole, directory.name
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", [*ORDERINGS, "D"])
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_campaign_that_is_killed_after_any_append_ends_as_if_it_was_not(name, checkpoints, tmp_path, monkeypatch):
+    spec = ORDERINGS.get(name) or msgspec.structs.replace(SHORT, ordering=name)
+    state, copies = with_copies(msgspec.structs.replace(spec, budget=Budget(trajectories=300)), tmp_path, monkeypatch)
+    whole = told(state)
+    for directory in copies:
+        if not checkpoints:
+            shutil.rmtree(directory / "chains", ignore_errors=True)
+        assert resumed(directory) == whole, directory.name
+        shutil.rmtree(directory)
 
 
 def test_a_resumed_campaign_repeats_no_finished_point(uninterrupted, tmp_path):

@@ -40,9 +40,10 @@ class PointLadder:
         return alike and len(replicas) == len(self.points)
 
     def begin(self, updates: int, until: int) -> None:
-        """Take an order: at most so many updates, or until so many are measured.
+        """Take an order: at most so many updates beyond the journal, or until so many are measured.
 
-        Updates that only lead back to where the journal is do not count.
+        If a kill left the blocks of only some chains in the journal, the order completes that block and goes no
+        further. So blocks end where they would have ended without the kill, wherever the checkpoint is.
         """
         points = self.points
         if any(point.measured > until for point in points):
@@ -51,7 +52,8 @@ class PointLadder:
                 point.begin_again()
         self._exchange = ReplicaLadder([point.run for point in self._chains]) if len(points) > 1 else None
         self._until = until
-        self._end = max(max(point.rows, point.emitted) for point in points) + updates
+        written = [point.emitted for point in points]
+        self._end = max(written) + (updates if max(written) == min(written) else 0)
         for point in points:
             point.begin_block()
 

@@ -195,7 +195,7 @@ class Block:
 
     @property
     def comes_anywhere(self) -> bool:
-        """Whether it has rows, or ends a visit whose rows the journal has already: a cut may have left nothing else."""
+        """Whether it has rows, or ends a visit: one of a chain that was given up, or whose rows the journal has."""
         return bool(self.segments) or self.done
 
 

@@ -175,9 +175,9 @@ class PointChain(ABC):
         return until - self.measured
 
     def close(self) -> bool:
-        """End a block here; return whether it goes beyond those that the journal has closed.
+        """End a block here; return whether the journal lacks it.
 
-        One that was killed between its rows and its end is made again: its rows are not news, and its end is.
+        After a kill it may have the last block of some chains of a ladder, and not of the others.
         """
         beyond, self._closed = self.rows > self._closed, max(self.rows, self._closed)
         return beyond
