@@ -24,7 +24,7 @@ from metalforge.conductor.retrain import MeanFrames
 from metalforge.conductor.scaling import transition_curve, transition_on
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
+from metalforge.core.files import naming, read_bytes
 from metalforge.core.phases import Phase
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
@@ -189,6 +189,6 @@ def taught_by(directory: Path, weights: EsnWeights) -> TaughtCampaign:
                 "the campaign has not ended, and what it would teach may change"
                 f"\nhint: go on with it: metalforge resume {directory}"
             )
-        sha256 = hashlib.sha256((directory / JOURNAL).read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(read_bytes(directory / JOURNAL)).hexdigest()
     chains = tuple(TaughtChain(lesson.mean, lesson.labels) for lesson in lessons_of(state, weights))
     return TaughtCampaign(sha256, chains)

@@ -325,9 +325,9 @@ def report(directory: Directory, beside: Beside = None, as_json: Json = False) -
 
 
 def watch(directory: Directory, as_json: Json = False) -> None:
-    """Show a campaign as its journal tells it, live while it runs."""
+    """Show a campaign as its journal tells it, live while it runs. If its process was killed, the exit code is 75."""
     from metalforge.campaign.state import fold
-    from metalforge.campaign.store.directory import JOURNAL
+    from metalforge.campaign.store.directory import JOURNAL, may_be_in_use
     from metalforge.campaign.store.reading import JournalFollower
     from metalforge.campaign.store.records import Interrupted, Record
     from metalforge.campaign.view import view_of
@@ -346,17 +346,22 @@ def watch(directory: Directory, as_json: Json = False) -> None:
     last = seen[-1]
     with LiveView() as live:
         while True:
-            live.show(view_of(state, time.time() if state.finished is None else state.last_at))
-            if state.finished is not None or isinstance(seen[-1], Interrupted):
+            view = view_of(state, time.time() if state.finished is None else state.last_at)
+            live.show(view)
+            if state.finished is not None or isinstance(last, Interrupted):
                 return
             live.wait()
             if lost(sys.stderr) is not None:
                 raise typer.Exit(AGAIN)  # nobody looks any more
-            seen = follower.poll() or seen[-1:]
+            killed = view.status == "silent" and not may_be_in_use(directory)
+            seen = follower.poll()
             for record in seen:
-                if record is not last:
-                    state.apply(record)
-            last = seen[-1]
+                state.apply(record)
+                last = record
+            if killed and not seen:
+                break
+    sys.stderr.write(f"the process of this campaign is gone; go on with: metalforge resume {directory}\n")
+    raise typer.Exit(AGAIN)
 
 
 def _spec(

@@ -65,12 +65,23 @@ def naming(path: PathLike, verb: str = "read", kind: type[MetalforgeError] = Spe
 @contextmanager
 def opened(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterator[tuple[BinaryIO, int]]:
     """Give an open file and its size in bytes; errors raised inside name the file."""
-    with naming(path, "read", kind):
-        # A named pipe would block in open(), a device has no size: neither can be checked against a header.
-        if not stat.S_ISREG(os.stat(path).st_mode):
+
+    def regular(name: str, flags: int) -> int:
+        # O_NONBLOCK: opening a named pipe would otherwise wait until another process writes to it.
+        file = os.open(name, flags | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
             raise kind("not a regular file")
-        with open(path, "rb") as stream:
-            yield stream, os.fstat(stream.fileno()).st_size
+        return file
+
+    with naming(path, "read", kind), open(path, "rb", opener=regular) as stream:
+        yield stream, os.fstat(stream.fileno()).st_size
+
+
+def read_bytes(path: PathLike, kind: type[MetalforgeError] = SpecError) -> bytes:
+    """Return what is in a regular file; errors name it, and nothing else is waited for."""
+    with opened(path, kind) as (stream, _):
+        return stream.read()
 
 
 @contextmanager

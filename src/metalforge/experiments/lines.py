@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from metalforge.core.errors import SpecError
-from metalforge.core.files import cache_folder, naming, opened
+from metalforge.core.files import cache_folder, naming, read_bytes
 
 from .protocol import Settings
 
@@ -27,8 +27,7 @@ def read_lines(path: Path, kind: type[S]) -> list[S]:
     """Return the outcomes in a file, none if it is not there; lines that a kill cut off are left out."""
     if not path.exists():
         return []
-    with opened(path):
-        lines = [line for line in path.read_bytes().split(b"\n") if line]
+    lines = [line for line in read_bytes(path).split(b"\n") if line]
     found = []
     for line in lines:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from metalforge.core.closing import Closing
+from metalforge.core.files import opened
 
 from .errors import Failure
 from .items import Item, ItemId
@@ -65,7 +66,7 @@ class EventLog(Closing):
 def read_events(path: Path | str) -> Iterator[Event]:
     """Yield the events of a file; a last line without its end, of a process that was killed, is left out."""
     decoder = msgspec.json.Decoder(Event)
-    with Path(path).open("rb") as file:
+    with opened(path) as (file, _):
         for line in file:
             if line.endswith(b"\n"):
                 yield decoder.decode(line)

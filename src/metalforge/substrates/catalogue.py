@@ -7,7 +7,7 @@ import msgspec
 
 from metalforge.core.capabilities import capability_from_label
 from metalforge.core.errors import find, require_known
-from metalforge.core.files import naming
+from metalforge.core.files import opened
 from metalforge.core.substrate import Kind, Workload
 
 
@@ -26,8 +26,8 @@ class _WorkloadFile(msgspec.Struct, kw_only=True):
 
 def load_workload(path: Path) -> Workload:
     """Read a workload from a TOML file; unknown keys, labels and types are refused by name."""
-    with naming(path):
-        return _workload(msgspec.toml.decode(path.read_bytes()))
+    with opened(path) as (stream, _):
+        return _workload(msgspec.toml.decode(stream.read()))
 
 
 def workload(name: str) -> Workload:

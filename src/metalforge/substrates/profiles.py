@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from metalforge.core.errors import SpecError, find
-from metalforge.core.files import naming
+from metalforge.core.files import opened
 
 FOLDER = Path(__file__).parent / "npu" / "profiles"
 
@@ -192,8 +192,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def load_profile(path: Path | str) -> DeviceProfile:
     """Return the profile in a TOML file; raises `SpecError` that names the key which is unknown, missing or wrong."""
     hint = f"hint: start from a copy of {FOLDER.name}/akd1000-published.toml in metalforge"
-    with naming(path):
-        data = Path(path).read_bytes()
+    with opened(path) as (stream, _):
+        data = stream.read()
         try:
             return msgspec.toml.decode(data, type=DeviceProfile)
         except (ValueError, RecursionError) as error:

@@ -138,7 +138,7 @@ def test_a_block_is_one_line_of_the_journal_that_a_kill_leaves_whole(name, tmp_p
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_campaign_that_is_killed_after_any_append_ends_as_if_it_was_not(name, checkpoints, tmp_path, monkeypatch):
     spec = ORDERINGS.get(name) or msgspec.structs.replace(SHORT, ordering=name)
-    state, copies = with_copies(msgspec.structs.replace(spec, budget=Budget(trajectories=300)), tmp_path, monkeypatch)
+    state, copies = with_copies(spec, tmp_path, monkeypatch)
     whole = told(state)
     for directory in copies:
         if not checkpoints:

@@ -1,16 +1,22 @@
 """Directories, specs and journals that somebody prepared or damaged: nothing outside is written, and what is said."""
 
+import os
 import shutil
+import threading
 
 import msgspec
 import pytest
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.running.ladder import unpacked
+from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.store import DirectoryError, Journal, JournalError, read_journal
 from metalforge.campaign.store.records import Assigned, Record
 from metalforge.core.errors import SpecError
+from metalforge.pipeline.events import read_events
+from metalforge.substrates.catalogue import load_workload
+from metalforge.substrates.profiles import load_profile
 from reference.command_line import call
 from reference.small_campaigns import ROUNDS, one_update
 
@@ -87,6 +93,33 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_its_target_stays(name, cop
     with pytest.raises(DirectoryError, match=name):
         Campaign.open(ROUNDS, tmp_path / "new")
     assert target.read_text() == "precious"
+
+
+READERS = {
+    "checkpoint of a ladder": lambda path: unpacked(path, ["c0000", "c0001"]).__enter__(),
+    "journal": lambda path: read_journal(path, Record),
+    "spec": load_spec,
+    "device profile": load_profile,
+    "workload": load_workload,
+    "events of a pipeline": lambda path: list(read_events(path)),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_a_named_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(what, tmp_path):
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+
+    def read():
+        with pytest.raises((SpecError, JournalError)) as caught:
+            READERS[what](pipe)
+        found.append(str(caught.value))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(30)  # one that waits would do so for ever
+    assert found
+    assert str(pipe) in found[0]
 
 
 def test_what_killed_processes_left_half_written_is_swept(copy):

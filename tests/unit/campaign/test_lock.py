@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from metalforge.campaign.store import (
@@ -14,6 +15,7 @@ from metalforge.campaign.store import (
     read_holder,
     writable_directory,
 )
+from metalforge.campaign.store.directory import may_be_in_use
 
 HOLD = """
 import sys
@@ -48,6 +50,20 @@ def test_the_lock_of_a_killed_process_is_free_and_its_text_no_obstacle(tmp_path)
     assert read_holder(tmp_path).pid == other.pid
     with DirectoryLock(tmp_path):
         assert read_holder(tmp_path).pid == os.getpid()
+
+
+def test_whether_a_directory_is_in_use_is_seen_without_taking_it(tmp_path):
+    assert not may_be_in_use(tmp_path)
+    with start(tmp_path) as other:
+        assert other.stdout.readline() == "held\n"
+        assert may_be_in_use(tmp_path)
+        other.kill()
+    assert not may_be_in_use(tmp_path)
+    with DirectoryLock(tmp_path):
+        pass
+    holder = msgspec.structs.replace(read_holder(tmp_path), host="elsewhere")
+    (tmp_path / "lock").write_bytes(msgspec.json.encode(holder))
+    assert may_be_in_use(tmp_path)
 
 
 def test_closing_gives_the_directory_back(tmp_path):

@@ -76,6 +76,16 @@ def test_watch_shows_a_finished_campaign_and_returns(scanned):
     assert metalforge("watch", directory).exit_code == 0
 
 
+def test_watch_ends_when_the_process_of_the_campaign_was_killed(scanned, tmp_path):
+    directory = tmp_path / "killed"
+    shutil.copytree(scanned[0], directory)
+    journal = directory / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:30]))
+    watched = metalforge("watch", directory)
+    assert watched.exit_code == 75
+    assert f"metalforge resume {directory}" in watched.stderr
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_report_is_written_again(scanned):
     directory, _ = scanned

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
 from metalforge.core.errors import SpecError
-from metalforge.core.files import naming, replacing
+from metalforge.core.files import opened, replacing
 from metalforge.core.rows import Segment
 from metalforge.lattice.batch import Columns
 from metalforge.lattice.chain import Chain
@@ -123,9 +123,9 @@ def unpacked(path: Path, chains: Sequence[str]) -> Iterator[list[Path | None]]:
         return
     with TemporaryDirectory() as folder:
         files: list[Path | None] = []
-        with naming(path):
+        with opened(path) as (stream, _):
             try:
-                with ZipFile(path) as archive:
+                with ZipFile(stream) as archive:
                     for chain in chains:
                         file = Path(folder) / f"{chain}.h5"
                         file.write_bytes(archive.read(file.name))

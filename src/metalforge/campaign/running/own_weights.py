@@ -17,7 +17,7 @@ from metalforge.campaign.store.records import Decided
 from metalforge.conductor.layouts import CONDUCTOR_11, migrate
 from metalforge.conductor.shipped import read_provenance
 from metalforge.core.errors import SpecError
-from metalforge.core.files import naming, opened, replacing
+from metalforge.core.files import naming, opened, read_bytes, replacing
 from metalforge.reservoir.files import expect_features, load_weights
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
@@ -105,7 +105,7 @@ def kept_weights(heads: Heads, path: str, directory: Path, book: Book) -> Heads:
     if not kept.exists():
         with opened(Path(path)) as (stream, _), replacing(kept) as copy:
             copy.write(stream.read())
-    sha256 = hashlib.sha256(kept.read_bytes()).hexdigest()
+    sha256 = hashlib.sha256(read_bytes(kept)).hexdigest()
     known = next((d.reason for d in book.state.decisions if d.what == WEIGHTS), None)
     if known is None:
         book.write(Decided(what=WEIGHTS, by="user", reason=f"sha256 {sha256}"))

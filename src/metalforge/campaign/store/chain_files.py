@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
 
 from metalforge.core.errors import MetalforgeError, PluginError, SpecError, UnknownNameError
-from metalforge.core.files import half_written, new_scratch, replacing
+from metalforge.core.files import half_written, new_scratch, opened, replacing
 
 from .directory import sweep_folder, writable_directory
 
@@ -329,7 +329,7 @@ def check_address(address: str) -> tuple[str, str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as stream, replacing(target) as copy:
+    with opened(source) as (stream, _), replacing(target) as copy:
         shutil.copyfileobj(stream, copy)
 
 

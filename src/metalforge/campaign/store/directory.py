@@ -11,7 +11,7 @@ import msgspec
 
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike, naming, new_scratch, remove_half_written
+from metalforge.core.files import PathLike, naming, new_scratch, read_bytes, remove_half_written
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 JOURNAL = "journal.jsonl"
@@ -131,6 +131,24 @@ class DirectoryLock(Closing):
 def read_holder(directory: PathLike) -> LockHolder | None:
     """Give who took the lock last, if that can be read; whether they still hold it, only trying tells."""
     try:
-        return msgspec.json.decode((Path(directory) / NAME).read_bytes(), type=LockHolder)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(read_bytes(Path(directory) / NAME), type=LockHolder)
+    except (MetalforgeError, msgspec.MsgspecError):
         return None
+
+
+def may_be_in_use(directory: PathLike) -> bool:
+    """Return whether a process holds the directory's lock, or True if that cannot be found out from here."""
+    holder = read_holder(directory)
+    if holder is not None and holder.host != socket.gethostname():
+        return True  # not every shared file system shows the locks of other machines
+    try:
+        file = os.open(Path(directory) / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno != errno.ENOENT
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
