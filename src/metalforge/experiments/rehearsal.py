@@ -36,8 +36,8 @@ WARM_UP = 300
 class _Memory:
     """A journal that forgets: its state is all that is asked for."""
 
-    def append(self, record: Record) -> None:
-        """Take a record."""
+    def append(self, *records: Record) -> None:
+        """Take records."""
 
 
 def rehearsal_spec(

@@ -1,13 +1,21 @@
 """The process of one stage: started by `processes`, with a socket as its only argument. Not for use by hand."""
 
+import os
 import runpy
+import select
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
+from contextlib import suppress
 
 from .hosts import StageServer
 from .wire import receive_object, send_object
+
+LOOK_S = 0.1
+"""Between two looks at whether the parent is there, once its end of the socket is closed."""
 
 
 def serve(connection: socket.socket) -> None:
@@ -46,11 +54,23 @@ def portable(error: Exception) -> Exception:
     return error
 
 
+def end_with_parent(connection: socket.socket, parent: int) -> None:
+    """End this process at once, whatever its stage is doing, when the parent has died."""
+    closed = select.poll()
+    closed.register(connection, 0)  # which reports that the other end was closed, and nothing else
+    closed.poll()
+    while os.getppid() == parent:  # it closes its end also to let us finish
+        time.sleep(LOOK_S)
+    os._exit(1)
+
+
 def main() -> None:
     """Serve the socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it drains or stops us
     with socket.socket(fileno=int(sys.argv[1])) as connection:
-        serve(connection)
+        threading.Thread(target=end_with_parent, args=(connection, os.getppid()), daemon=True).start()
+        with suppress(ConnectionError):  # the parent is gone: nobody waits for an answer
+            serve(connection)
 
 
 if __name__ == "__main__":

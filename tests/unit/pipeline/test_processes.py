@@ -1,6 +1,8 @@
 """Stages in processes of their own: crashes, replay, shared memory; nothing lost, nothing repeated, nothing left."""
 
 import os
+import subprocess
+import sys
 from itertools import accumulate
 
 import numpy as np
@@ -99,6 +101,40 @@ def test_a_step_past_its_time_is_killed_and_the_stage_goes_on():
     assert sink.payloads == [0, 2]
     assert [f.kind for f in run.failures] == ["StageTimeoutError"]
     assert run.metrics("middle").restarts == 1
+
+
+KILLED = """
+import os, sys, threading
+from metalforge.pipeline import Collect, PipelineBuilder, Stage
+
+class Slow(Stage):
+    def __init__(self, returns):
+        self.returns = returns
+
+    def step(self, state, item):
+        parent = os.getppid()
+        print("in a step", flush=True)
+        while not self.returns or os.getppid() == parent:
+            threading.Event().wait(0.001)
+        return state, item
+
+if __name__ == "__main__":
+    slow = Slow(sys.argv[1] == "returns")
+    builder = PipelineBuilder().stage("source", None, lambda: [1]).stage("slow", None, slow, isolation="process")
+    builder.stage("sink", None, Collect()).edge("source", "slow").edge("slow", "sink").build().run()
+"""
+
+
+@pytest.mark.parametrize("step", ["returns", "never returns"])
+def test_a_process_ends_silently_when_its_parent_is_killed(step, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    command = [sys.executable, str(script), step]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "in a step\n"
+        parent.kill()
+        # The stage's process has the same streams: they end with it.
+        assert parent.communicate(timeout=60) == ("", "")
 
 
 def test_a_run_that_stops_does_not_wait_for_a_process_that_hangs():
