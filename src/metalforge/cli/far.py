@@ -195,7 +195,6 @@ def _carried(
     attach: bool,
 ) -> "Outcome | None":
     """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
-    from metalforge.campaign.store.directory import JOURNAL
     from metalforge.cluster import joining, supervisor
     from metalforge.core.errors import SpecError
 
@@ -223,8 +222,7 @@ def _carried(
     finally:
         joining.leave(ray, address, directory, stop=stop)
     if error is not None:
-        if (directory / JOURNAL).exists():
-            note_what_is_kept(error, directory)
+        note_what_is_kept(error, directory)
         raise error from (OSError(outcome.number, os.strerror(outcome.number)) if outcome.number else None)
     if outcome.kind == "interrupted":
         sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")

@@ -26,7 +26,7 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 an internal "
     "error of metalforge, 75 interrupted, or a disk or stream that failed: resume it or do it again, 130 interrupted"
 )
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE}
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE, errno.ESTALE}
 _MACHINE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
 _INPUT = (MetalforgeError, OSError, msgspec.MsgspecError, UnicodeError)
 """Errors about arguments and files. Any other ValueError comes from a library and was not foreseen."""

@@ -430,7 +430,12 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 
 def note_what_is_kept(error: Exception, directory: Path) -> None:
-    """Add to the error of a campaign how to go on with it, and what a report of an internal error needs."""
+    """Add to the error of a campaign how to go on with what its journal has, and what a report of a fault needs."""
+    from metalforge.campaign.store.directory import JOURNAL
+    from metalforge.campaign.store.reading import begun
+
+    if not begun(directory / JOURNAL):
+        return
     error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
     if is_fault(error):
         error.add_note(f"hint: attach {directory} to the report")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.store import Journal, JournalError, read_journal
+from metalforge.campaign.store.reading import begun
 from reference.journaling import Measured, Noted, Record, numbered
 
 
@@ -206,6 +207,21 @@ def test_a_refused_write_leaves_the_file_as_it_was(path, code, hint, room):
     assert records(path) == [numbered(i) for i in range(6)]
 
 
+def test_only_a_journal_with_a_record_is_to_be_resumed(path):
+    write = Failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with create(path, 0, write=write) as journal:
+        for resumable in (False, True):
+            write.room = 0
+            with pytest.raises(JournalError) as caught:
+                journal.append(numbered(journal.count))
+            write.room = None
+            assert ("resume" in str(caught.value)) == resumable
+            assert begun(path) == resumable
+            journal.append(numbered(journal.count))
+    path.unlink()
+    assert not begun(path)
+
+
 def test_an_interrupt_in_the_middle_of_a_line_leaves_the_file_as_it_was(path):
     write = Failing(KeyboardInterrupt())
     with create(path, 2, write=write) as journal:
@@ -244,8 +260,9 @@ def test_a_deleted_or_shared_journal_is_noticed(path):
             journal.append(numbered(2))
         assert records(path) == [numbered(i) for i in range(3)]
         path.unlink()
-        with pytest.raises(JournalError, match="was deleted"):
+        with pytest.raises(JournalError, match="was deleted") as caught:
             other.append(numbered(3))
+    assert caught.value.__cause__.errno == errno.ESTALE
 
 
 def test_a_closed_journal_says_so(path):

@@ -1,6 +1,8 @@
 """`scan | resume | replay | report | watch`, as a person and a script use them."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,9 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.running import campaign as running
 from metalforge.campaign.spec import ABOUT, PRESETS, CampaignSpec
+from metalforge.campaign.store import Journal
 from metalforge.cli.main import app
 from metalforge.core.errors import MetalforgeError, SpecError
+from reference.command_line import call
 from reference.small_campaigns import ROUNDS
 from reference.wide_engine import WideEngine, with_cards
 
@@ -115,6 +120,32 @@ def test_a_signal_leaves_a_campaign_that_resumes(tmp_path, number):
     assert {path.suffix for path in (directory / "chains").iterdir()} == {".h5"}
     seen = json.loads(metalforge("watch", directory, "--json").stdout)
     assert seen["status"] == "interrupted"
+
+
+def test_a_campaign_whose_directory_was_deleted_is_not_to_be_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "note_heads", lambda *_: shutil.rmtree(tmp_path / "run"))
+    (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
+    done = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=75)
+    assert "resume" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("file", ["journal.jsonl", "spec.toml"])
+def test_a_disk_that_is_full_at_the_first_record_leaves_nothing_to_resume(file, tmp_path, monkeypatch):
+    (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if file == "journal.jsonl":
+        monkeypatch.setattr(Journal, "_write_all", full)
+    else:
+        monkeypatch.setattr(running, "_write_spec", full)
+    done = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=75)
+    assert "resume" not in done.stderr
+    monkeypatch.undo()
+    call("resume", "run", cwd=tmp_path, code=2)
+    call("scan", "spec.toml", "--out", "run", "--json", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

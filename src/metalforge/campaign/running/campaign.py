@@ -158,8 +158,8 @@ class Campaign(Closing):
                 npu=f"{PROFILE}, emulated" if on_device(spec) else "",
             )
             journal: Journal[Record] = held.enter_context(Journal.open(directory / JOURNAL, Record, mode="create"))
-            journal.append(opened)
             _write_spec(directory, spec)
+            journal.append(opened)  # last: with this record there is a campaign that can be resumed
             return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes, machines=machines)
 
     @classmethod

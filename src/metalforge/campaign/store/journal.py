@@ -20,10 +20,10 @@ SYNC_INTERVAL_S = 1.0
 
 # What to do about a write that failed, by the system's reason.
 _HINTS = {
-    errno.ENOSPC: "the disk is full: free some space, then resume",
-    errno.EDQUOT: "your disk quota is used up: free some space, then resume",
-    errno.EFBIG: "the file size limit of this process is reached: raise it (`ulimit -f`), then resume",
-    errno.EROFS: "the file system has become read-only: mount it writable, then resume",
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.EDQUOT: "your disk quota is used up: free some space",
+    errno.EFBIG: "the file size limit of this process is reached: raise it (`ulimit -f`)",
+    errno.EROFS: "the file system has become read-only: mount it writable",
     errno.EIO: "the disk reports an error: look at the system's log, and copy the directory before anything else",
 }
 
@@ -179,7 +179,9 @@ class Journal(Closing, Generic[Record]):
                 raise JournalError(f"{self.path}: a half-written line cannot be removed\nhint: close, then resume")
         now = os.fstat(self._file)
         if now.st_nlink == 0:
-            raise JournalError(f"{self.path}: was deleted; records written to it would be lost\nhint: stop this run")
+            raise JournalError(
+                f"{self.path}: was deleted, with all {self.count} records\nhint: begin again, or put back a copy of it"
+            ) from OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         if now.st_size != self._end.offset:
             raise JournalError(
                 f"{self.path}: must have {self._end.offset} bytes. Got {now.st_size}: somebody else writes to it\n"
@@ -204,10 +206,12 @@ class Journal(Closing, Generic[Record]):
         self._half_written = False
 
     def _refused(self, error: OSError) -> JournalError:
-        hint = _HINTS.get(error.errno or 0, "see the reason above, then resume")
+        reason, hint = error.strerror or error, _HINTS.get(error.errno or 0, "see the reason above")
+        if not self.count:
+            return JournalError(f"{self.path}: no record can be written ({reason})\nhint: {hint}, then begin again")
         return JournalError(
-            f"{self.path}: record {self.count} cannot be written ({error.strerror or error}); "
-            f"nothing before it is lost: {self.count} records are whole\nhint: {hint}"
+            f"{self.path}: record {self.count} cannot be written ({reason}); "
+            f"nothing before it is lost: {self.count} records are whole\nhint: {hint}, then resume"
         )
 
     def _sync_if_due(self) -> None:
@@ -223,7 +227,7 @@ class Journal(Closing, Generic[Record]):
                 # The system may have dropped the data that it could not write, and a second fsync would not say so.
                 self._lost = (
                     f"records since the last sync may not be on the disk ({error.strerror or error}); "
-                    f"nothing more is written to it\nhint: {_HINTS.get(error.errno or 0, 'close, then resume')}"
+                    f"nothing more is written to it\nhint: {_HINTS.get(error.errno or 0, 'close')}, then resume"
                 )
                 raise JournalError(f"{self.path}: {self._lost}") from error
             self._unsynced = False

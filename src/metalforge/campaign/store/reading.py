@@ -78,6 +78,15 @@ def read_journal(
     return JournalContents(records=records, offsets=offsets, torn=torn, end=end)
 
 
+def begun(path: PathLike) -> bool:
+    """Return whether there is a journal with a whole first line."""
+    try:
+        with opened(path, JournalError) as (stream, _):
+            return bool(LineFormat[Any](Any).records(stream.readline(), START, 0))
+    except (BrokenLine, JournalError):
+        return False
+
+
 class JournalFollower(Generic[Record]):
     """Gives the records that another process has appended since the last look. Holds no file open."""
 
