@@ -44,6 +44,11 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Whether it asks for anything."""
         return self != Extension(widen=self.widen)
 
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether it asks for anything but another place to run, which a finished campaign does not need."""
+        return self != Extension(widen=self.widen, substrate=self.substrate, cluster=self.cluster)
+
 
 def volume_of(name: str, text: str) -> Dims:
     """Return a system from text such as 12,12,12,4, a lattice, or 500, a box of particles."""

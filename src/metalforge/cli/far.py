@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,18 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from metalforge.core.closing import Closing
+from metalforge.core.errors import ClusterLostError
+
+from .apart import Apart, Tell
 from .guard import AGAIN
 from .output import Json, print_json, print_records, print_text
-from .scan import CLUSTERS, Directory, live_page, note_what_is_kept, page_hint
+from .scan import CLUSTERS, Directory, _cluster_of, _say, live_page, note_finished, note_what_is_kept, page_hint
 
 if TYPE_CHECKING:
+    from metalforge.campaign import Results
     from metalforge.campaign.extending import Extension
     from metalforge.campaign.spec import CampaignSpec
     from metalforge.cluster.address import ClusterAddress
     from metalforge.cluster.supervisor import Outcome
 
-LOOK_S, UNSEEN_S = 0.5, 1.0
-"""Between two looks at the supervisor, and where nobody sees what it says before it is over."""
+LOOK_S, UNSEEN_S, HEAD_S = 0.5, 1.0, 3.0
+"""Between two questions to the supervisor, where nobody sees its answers before it is over, and to the head."""
 PATIENCE_S = 60.0
 """That a supervisor may take to come back before the cluster is given up."""
 STARTING_S = 300.0
@@ -42,9 +49,11 @@ def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool,
         raise SpecError(f"{directory}: a campaign is there\nhint: metalforge resume {directory} goes on with it")
     if live:
         directory.mkdir(parents=True, exist_ok=True)
+    carry_out = partial(_far, spec.running.cluster, directory, spec=spec, detach=detach, as_json=as_json)
+    child = Apart(carry_out, directory)  # before the page has threads, which a fork does not copy
     try:
         with live_page(directory, live, as_json):
-            _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
+            child.wait()
     finally:
         if live:
             with suppress(OSError):
@@ -52,8 +61,14 @@ def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool,
 
 
 def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: bool) -> None:
-    """Go on with a campaign on a cluster."""
-    _far(cluster, directory.resolve(), spec=None, more=more, detach=False, as_json=as_json)
+    """Go on with a campaign on a cluster; of one that is finished, and of which no more is asked, print the result."""
+    directory = directory.resolve()
+    found = None if more.asks_for_more else _finished(directory)
+    if found is not None:
+        note_finished(found.state, directory)
+        _attach(directory, cluster, as_json=as_json)
+        return
+    Apart(partial(_far, cluster, directory, more=more, as_json=as_json), directory).wait()
 
 
 def attach(
@@ -62,26 +77,39 @@ def attach(
     as_json: Json = False,
 ) -> None:
     """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""
-    from metalforge.campaign import load
-    from metalforge.campaign.store.directory import JOURNAL
+    directory = directory.resolve()
+    _attach(directory, _cluster_of(directory, cluster), as_json=as_json)
+
+
+def _attach(directory: Path, cluster: str, *, as_json: bool) -> None:
     from metalforge.core.errors import PlacementError, PluginError, SpecError
 
-    from .scan import _cluster_of, _say
+    found = _finished(directory)
 
-    directory = directory.resolve()
+    def carry_out(tell: Tell) -> None:
+        try:
+            if not cluster:
+                raise SpecError(
+                    f"{directory}: was not begun on a cluster, or is not seen from here"
+                    "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
+                )
+            # Of one that is over, too: its supervisor waits to be asked, and a cluster of its own to be stopped.
+            _far(cluster, directory, tell, as_json=as_json, attach=True)
+        except (PlacementError, PluginError, SpecError):
+            if found is None:
+                raise
+            _say(found, as_json)
+
+    Apart(carry_out, directory).wait()
+
+
+def _finished(directory: Path) -> "Results | None":
+    """Return what a campaign found, if it is seen from here and finished."""
+    from metalforge.campaign import load
+    from metalforge.campaign.store.directory import JOURNAL
+
     found = load(directory) if (directory / JOURNAL).exists() else None
-    try:
-        if not (where := _cluster_of(directory, cluster)):
-            raise SpecError(
-                f"{directory}: was not begun on a cluster, or is not seen from here"
-                "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
-            )
-        # Of one that is over, too: its supervisor waits to be asked, and a cluster of its own to be stopped.
-        _far(where, directory, spec=None, more=None, detach=False, as_json=as_json, attach=True)
-    except (PlacementError, PluginError, SpecError):
-        if found is None or found.state.finished is None:
-            raise
-        _say(found, as_json)
+    return found if found is not None and found.state.finished is not None else None
 
 
 def leave(
@@ -158,18 +186,21 @@ def show_nodes(cluster: str, as_json: bool) -> None:
 def _far(
     cluster: str,
     directory: Path,
+    tell: Tell,
     *,
-    spec: "CampaignSpec | None",
-    more: "Extension | None",
-    detach: bool,
     as_json: bool,
+    spec: "CampaignSpec | None" = None,
+    more: "Extension | None" = None,
+    detach: bool = False,
     attach: bool = False,
 ) -> None:
     from metalforge.cluster.address import ClusterAddress
 
     address = ClusterAddress.parse(cluster)
     with _talk_apart():
-        outcome = _carried(address, directory, spec=spec, more=more, detach=detach, as_json=as_json, attach=attach)
+        outcome = _carried(
+            address, directory, tell, spec=spec, more=more, detach=detach, as_json=as_json, attach=attach
+        )
     if outcome is None:
         return
     if as_json:
@@ -187,6 +218,7 @@ def _talk_apart() -> redirect_stdout[TextIO]:
 def _carried(
     address: "ClusterAddress",
     directory: Path,
+    tell: Tell,
     *,
     spec: "CampaignSpec | None",
     more: "Extension | None",
@@ -216,9 +248,12 @@ def _carried(
         if detach:
             sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
             return None
-        outcome, error = _watch(ray, actor, directory, as_json)
+        outcome, error = _watch(ray, actor, directory, tell, as_json)
         stop = True
+        tell(False)
         supervisor.end(ray, directory, actor)
+    except ray.exceptions.RayError as lost:
+        raise ClusterLostError(f"{directory}: the cluster at {address} failed: {_first_line(lost)}") from lost
     finally:
         joining.leave(ray, address, directory, stop=stop)
     if error is not None:
@@ -230,7 +265,7 @@ def _carried(
     return outcome
 
 
-def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outcome, Exception | None]":
+def _watch(ray: Any, actor: Any, directory: Path, tell: Tell, as_json: bool) -> "tuple[Outcome, Exception | None]":
     """Show a campaign until it is over; return how it ended, and with which error."""
     from .live import LiveView
 
@@ -242,14 +277,41 @@ def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outco
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, stop)
     ask = _Asking(ray, directory)
-    with nullcontext() if as_json else LiveView() as live:
+    with nullcontext() if as_json else LiveView() as live, _Head(ray) as head:
         while (outcome := ask(actor.outcome.remote)) is None:
+            if head.answers:
+                tell(True)
             if asked:  # again and again: a supervisor that died since does not know
                 ask(lambda: actor.interrupt.remote(asked[0]))
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
             time.sleep(LOOK_S if live is not None else UNSEEN_S)
     return outcome, ask(actor.error.remote)
+
+
+class _Head(Closing):
+    """Asks the cluster's head from a thread, since it may never answer; the supervisor answers also without it."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray, self._heard, self._over = ray, time.monotonic(), threading.Event()
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it has answered lately."""
+        return time.monotonic() - self._heard < 2 * HEAD_S
+
+    def _ask(self) -> None:
+        from metalforge.cluster.nodes import live_nodes
+
+        while not self._over.wait(HEAD_S):
+            with suppress(Exception):  # Ray's, of any kind, while it is lost or left
+                live_nodes(self._ray)
+                self._heard = time.monotonic()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
 
 
 class _Asking:
@@ -261,19 +323,21 @@ class _Asking:
         self._starting = True
 
     def __call__(self, question: Callable[[], Any]) -> Any:
-        from metalforge.core.errors import PlacementError
-
         while True:
             try:
                 answer = self._ray.get(question(), timeout=PATIENCE_S)
             except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
                 silent = self._starting and isinstance(error, self._ray.exceptions.GetTimeoutError)
                 if time.monotonic() - self._heard > (STARTING_S if silent else PATIENCE_S):
-                    raise PlacementError(
-                        f"the campaign's supervisor is gone: {str(error).strip().partition(chr(10))[0]}"
-                        f"\nhint: what was done is kept; go on with: metalforge resume {self._directory}"
-                    ) from error
+                    lost = ClusterLostError(f"the campaign's supervisor is gone: {_first_line(error)}")
+                    note_what_is_kept(lost, self._directory)
+                    raise lost from error
                 time.sleep(LOOK_S)
             else:
                 self._heard, self._starting = time.monotonic(), False
                 return answer
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of what an error of Ray says."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -9,6 +9,7 @@ import msgspec
 
 from metalforge import __version__
 from metalforge.core.errors import (
+    ClusterLostError,
     InternalError,
     KernelError,
     MetalforgeError,
@@ -62,7 +63,7 @@ def _code(error: BaseException) -> int:
 
     causes = list(_causes(error))
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
-    if numbers & _DISK:
+    if numbers & _DISK or isinstance(error, ClusterLostError):
         return AGAIN
     if any(isinstance(cause, InternalError) for cause in causes):
         return FAULT

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
     from metalforge.campaign.counterfactual import Counterfactual
     from metalforge.campaign.extending import Extension
+    from metalforge.campaign.state import CampaignState
 
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4, or the particles of a plasma's box; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
@@ -190,7 +191,7 @@ def resume(
     that ended it is lifted unless it is extended. A deterministic campaign takes no --seconds. The journal records what
     was asked.
     """
-    from metalforge.campaign.report.words import ENDINGS, budget_text
+    from metalforge.campaign.report.words import budget_text
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
@@ -204,15 +205,20 @@ def resume(
     with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")
-        if more.asks:
+        if campaign.state.finished is not None:
+            note_finished(campaign.state, directory)
+        elif more.asks:
             sys.stderr.write(f"now ends at {budget_text(campaign.spec)}\n")
-        if (finished := campaign.state.finished) is not None:
-            option = "--trajectories 10000" if campaign.spec.running.deterministic else "--seconds 600"
-            sys.stderr.write(
-                f"the campaign is finished: {ENDINGS[finished.stopped_by]}\n"
-                f"hint: metalforge resume {directory} {option} extends it\n"
-            )
         _run(campaign, as_json)
+
+
+def note_finished(state: "CampaignState", directory: Path) -> None:
+    """Say that a campaign that was resumed is finished, and how it is extended."""
+    from metalforge.campaign.report.words import ENDINGS
+
+    option = "--trajectories 10000" if state.spec.running.deterministic else "--seconds 600"
+    ending = ENDINGS[state.stopped_by] if state.stopped_by is not None else ""
+    sys.stderr.write(f"the campaign is finished: {ending}\nhint: metalforge resume {directory} {option} extends it\n")
 
 
 def _cluster_of(directory: Path, asked: str | None) -> str:

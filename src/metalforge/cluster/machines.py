@@ -44,8 +44,8 @@ START_S = 60.0
 """That a worker has to start: it imports the package."""
 LOOK_S, WATCH_S = 1.0, 2.0
 """Between two looks at a cluster that somebody waits for, and at one that works: each is a call to every node."""
-SILENT_S = 60.0
-"""After which a worker that says nothing is taken for dead and ended."""
+LATE_S, SILENT_S = 20.0, 60.0
+"""After which a worker that does not answer is reported in the journal, and after which it is ended."""
 FAILURES = 3
 """Of one lane, after which it is given up; of one that must go on, in a row, after which its node is."""
 SPARE_CALLS = 4
@@ -96,6 +96,8 @@ class ClusterNode:
     heard: float = field(default_factory=time.monotonic)
     asked: Any = None
     """The answer to the last ping, which may not be there yet."""
+    late: bool = False
+    """Whether it was reported that it does not answer."""
     joules: dict[str, Quantity] = field(default_factory=dict)
     """What its meters said then."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -520,12 +522,15 @@ class RayMachines(Closing):
                 node.asked = worker.ping.remote()
             done, _ = self.ray.wait([node.asked], timeout=0)
             if done:
-                answer, node.asked, node.heard = node.asked, None, time.monotonic()
+                answer, node.asked, node.heard, node.late = node.asked, None, time.monotonic(), False
                 with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
                     node.joules = self.ray.get(answer)
-            elif time.monotonic() - node.heard > SILENT_S:
+            elif (silent_s := time.monotonic() - node.heard) > SILENT_S:
                 self.ray.kill(worker)  # whoever waits for it hears of its death
                 node.asked, node.heard = None, time.monotonic()
+            elif silent_s > LATE_S and not node.late:
+                node.late = True
+                self.say(f"node {node.label}", f"has not answered for {LATE_S:g} s, and is given up after {SILENT_S:g}")
 
 
 def _first_line(error: object) -> str:

@@ -8,6 +8,7 @@
     |-- PluginError             a plug-in is missing or breaks its contract
     |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
     |-- PlacementError          no substrate can do what was asked
+    |-- PlacementError > ClusterLostError    a cluster that ran a campaign has ended or does not answer
     |-- MeterUnavailableError   an energy counter that cannot be read
     |-- InternalError           results or records that contradict each other: a fault of metalforge
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
@@ -119,6 +120,10 @@ class KernelError(MetalforgeError):
 
 class PlacementError(MetalforgeError):
     """No substrate can do what was asked."""
+
+
+class ClusterLostError(PlacementError):
+    """A cluster that ran a campaign has ended or does not answer; the campaign can be resumed."""
 
 
 class MeterUnavailableError(MetalforgeError):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from metalforge.cli import far
-from metalforge.core.errors import PlacementError
+from metalforge.core.errors import ClusterLostError
 
 
 class Silent(Exception):  # noqa: N818 - the name it stands for is Ray's
@@ -50,14 +50,14 @@ def test_a_supervisor_that_starts_slowly_is_waited_for_and_one_that_fell_silent_
     assert ask(cluster.asked) == "here"
     assert cluster.now > 3 * far.PATIENCE_S
     cluster.answers = [Silent, Silent]
-    with pytest.raises(PlacementError, match=r"is gone: no\nhint: .*resume run"):
+    with pytest.raises(ClusterLostError, match="is gone: no"):
         ask(cluster.asked)
 
 
 def test_one_that_is_dead_is_not_waited_for_longer_though_it_never_spoke(cluster):
     ask = far._Asking(cluster, Path("run"))
     cluster.answers = [Dead] * 1000
-    with pytest.raises(PlacementError, match="is gone"):
+    with pytest.raises(ClusterLostError, match="is gone"):
         ask(cluster.asked)
     assert far.PATIENCE_S < cluster.now < far.PATIENCE_S + 2
 
@@ -65,6 +65,6 @@ def test_one_that_is_dead_is_not_waited_for_longer_though_it_never_spoke(cluster
 def test_one_that_never_speaks_is_given_up(cluster):
     ask = far._Asking(cluster, Path("run"))
     cluster.answers = [Silent] * 1000
-    with pytest.raises(PlacementError, match="is gone"):
+    with pytest.raises(ClusterLostError, match="is gone"):
         ask(cluster.asked)
     assert cluster.now < far.STARTING_S + 2 * far.PATIENCE_S

@@ -202,7 +202,8 @@ class Campaign(Closing):
             with suppress(CheckpointStoreError):  # whoever needs it will say so
                 kept.sweep()
             edited = _edited(directory, state.spec)
-            in_force = extended(state, more) if more is not None and more.asks else None
+            goes_on = more is not None and (more.asks_for_more or (more.asks and state.finished is None))
+            in_force = extended(state, more) if more is not None and goes_on else None
             lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
             _check_bits(directory, state, lanes)
             book, stays = Book(journal, state, clock), stay_paused and state.pause is not None
