@@ -81,6 +81,15 @@ def test_watch_shows_a_finished_campaign_and_returns(scanned):
     assert metalforge("watch", directory).exit_code == 0
 
 
+def test_a_finished_campaign_needs_no_other_place_to_run(scanned, tmp_path):
+    directory = tmp_path / "finished"
+    shutil.copytree(scanned[0], directory)
+    journal = (directory / "journal.jsonl").read_bytes()
+    for option in (["--substrate", "cpu"], ["--cluster", "local:2x1"]):
+        call("resume", directory, *option, cwd=tmp_path)
+        assert (directory / "journal.jsonl").read_bytes() == journal
+
+
 def test_watch_ends_when_the_process_of_the_campaign_was_killed(scanned, tmp_path):
     directory = tmp_path / "killed"
     shutil.copytree(scanned[0], directory)
