@@ -54,8 +54,8 @@ def predicted(
     With them come what the device did, and where each layer ran.
     """
     from metalforge.hybrid import load
-    from metalforge.hybrid.deployed.loading import deployed_profile
     from metalforge.hybrid.deployed.model import DeployedPlan
+    from metalforge.hybrid.deployed.reader import deployed_profile
 
     with (
         EmulatedDevice(profile or deployed_profile(model)) as device,

@@ -3,7 +3,7 @@
 `deploy` writes a network, an estimator or a plan; `load` reads it and `predict` runs it where it was meant to run.
 """
 
-from .loading import load
 from .model import Deployed, deploy
+from .reader import load
 
 __all__ = ["Deployed", "deploy", "load"]

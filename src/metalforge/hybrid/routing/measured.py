@@ -28,7 +28,7 @@ HEADROOM = 1.25
 """Range of activations of 8 bits and more, over that of 4 bits."""
 
 
-class Measured(NamedTuple):
+class MeasuredRange(NamedTuple):
     """A range, and what lies within it. A range of 0 is that of data without a number other than zero."""
 
     range: float
@@ -44,17 +44,17 @@ def widening(activation_bits: int) -> float:
     return 1.0 if activation_bits == 4 else HEADROOM
 
 
-def measured(values: NDArray[Any]) -> Measured:
+def measured(values: NDArray[Any]) -> MeasuredRange:
     """Return the range of numbers (rows, lines) that share one."""
     sizes = np.abs(values)
     numbers = sizes[sizes > 0]
     if not numbers.size:
-        return Measured(0.0, 0.0, 0, 0)
+        return MeasuredRange(0.0, 0.0, 0, 0)
     ranges, dense = _by_line(sizes)
     place = numbers.size - 1 - int(TAIL * numbers.size)
     own = ranges[dense] if len(sizes) >= ENOUGH else ranges[:0]
     largest = max(float(np.partition(numbers, place)[place]), float(own.max(initial=0.0)))
-    return Measured(
+    return MeasuredRange(
         range=largest,
         rms=float(np.sqrt(np.mean(np.minimum(sizes, largest, dtype=np.float64) ** 2))),
         beyond=int(np.count_nonzero(sizes > largest)),
