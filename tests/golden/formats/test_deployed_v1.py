@@ -1,6 +1,7 @@
-"""`deployed-v1.safetensors` and `deployed-v1.mfd` were written once, and must say the same of the same inputs forever.
+"""Files of the deployed format that are kept: they must give the same outputs for the same inputs.
 
-Never write the files again: a reader that cannot read them is wrong.
+No version has been released. Until then the format may change: `deployed-v1.safetensors` was sealed again when the layout of
+series was added to its record.
 """
 
 from pathlib import Path
