@@ -1,7 +1,7 @@
 """Files of the deployed format that are kept: they must give the same outputs for the same inputs.
 
-No version has been released. Until then the format may change: `deployed-v1.safetensors` was sealed again when the layout of
-series was added to its record.
+No version has been released. Until then the format may change: `deployed-v1.safetensors` was sealed again when the
+layout of series was added to its record.
 """
 
 from pathlib import Path

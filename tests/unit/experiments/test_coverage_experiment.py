@@ -156,3 +156,15 @@ def test_a_real_campaign_of_the_experiment_runs(tmp_path):
 
 def test_quick_cases_end_in_both_ways():
     assert {case.ends for case in QUICK_CASES} == {"target", "budget"}
+
+
+@pytest.mark.parametrize(("bias", "holds"), [(0.0, True), (0.8, False)])
+def test_a_bias_against_a_long_run_fails_its_check(bias, holds):
+    case, error = CASE._replace(truth=(5.69, 0.0001)), 0.002
+    off = np.random.default_rng(1).normal(bias, 1.0, 40) * error
+    outcomes = [
+        msgspec.structs.replace(OUTCOME, case=case.name, seed=i, beta_c=5.69 + x, error=error, established=True)
+        for i, x in enumerate(off)
+    ]
+    checks = {asked: passed for asked, _, passed in coverage._result([case], outcomes).checks}
+    assert [passed for asked, passed in checks.items() if "bias" in asked] == [holds]
