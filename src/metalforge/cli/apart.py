@@ -80,7 +80,9 @@ class Apart:
             if reported and _ANSWERED in said:
                 reported = False
                 sys.stderr.write("the cluster answers again\n")
-            if said.endswith(_ENDED):
+            if _ENDED in said:
+                error = said.partition(_ENDED)[2] + b"".join(iter(lambda: self._line.recv(4096), b""))
+                sys.stderr.write(error.decode())
                 return True
             last = said[-1:]
 
@@ -127,8 +129,9 @@ def _carry_out(verb: Callable[[Tell], None], line: socket.socket, parent: int) -
             return ended.exit_code
         return 0
 
-    code = guarded(carried, debug="--debug" in sys.argv)
+    errors: list[str] = []
+    code = guarded(carried, debug="--debug" in sys.argv, say=errors.append)
     with suppress(OSError):
         sys.stdout.flush()
-    line.sendall(_ENDED)
+    line.sendall(_ENDED + "".join(errors).encode())  # the parent writes it: its stderr need not be this process's
     os._exit(code)

@@ -34,27 +34,29 @@ _INPUT = (MetalforgeError, OSError, msgspec.MsgspecError, UnicodeError)
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, MemoryError, ImportError)
 
 
-def guarded(verb: Callable[[], int], *, debug: bool = False) -> int:
+def guarded(
+    verb: Callable[[], int], *, debug: bool = False, say: Callable[[str], object] = lambda text: sys.stderr.write(text)
+) -> int:
     """Return the exit code of a verb, after a line that says what failed; `debug` shows where as well."""
+
+    def said(line: str, code: int) -> int:
+        say(escaped(line, lines=True) + "\n" * bool(line))
+        return code
+
     try:
         code = verb()
     except KeyboardInterrupt:
-        return _said("interrupted", INTERRUPTED)
+        return said("interrupted", INTERRUPTED)
     except Exception as error:
         if debug:
             failure = getattr(error, "failure", None)  # of a stage, perhaps in another process
             shown = "".join(traceback.format_exception(error)) + getattr(failure, "traceback", "")
             sys.stderr.write(escaped(shown, lines=True))
-        return _said(f"error: {_text(error)}", _code(error))
+        return said(f"error: {_text(error)}", _code(error))
     if code == 0 and (gone := lost(sys.stdout)) is not None:
         # A reader that left has what it wanted, and talk about it would be its shell's noise.
-        said = "" if gone.errno == errno.EPIPE else f"error: stdout cannot be written ({gone.strerror})"
-        return _said(said, AGAIN)
-    return code
-
-
-def _said(line: str, code: int) -> int:
-    sys.stderr.write(escaped(line, lines=True) + "\n" * bool(line))
+        problem = "" if gone.errno == errno.EPIPE else f"error: stdout cannot be written ({gone.strerror})"
+        return said(problem, AGAIN)
     return code
 
 
