@@ -22,7 +22,7 @@ from metalforge.core.errors import SpecError
 from reference.commanded_campaigns import LONG, Running, running
 from reference.small_campaigns import ROUNDS
 
-SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
+SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=1000))
 
 
 def records_of(directory, kind):
