@@ -142,7 +142,9 @@ class Gate:
         kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
         if flag is not None and not kept:
             from_start = suspect.from_start or flag.by == IrreproducibleError.rule
-            another = flag.update != suspect.flag.update or from_start != suspect.from_start
+            # In a ladder two chains may fail one after the other while the first one is at the same update.
+            same = (flag.update, flag.reason) == (suspect.flag.update, suspect.flag.reason)
+            another = not same or from_start != suspect.from_start
             if another and suspect.again < AGAIN:
                 return self._send_back(held, _Suspect(flag, _rows_of(held), from_start, suspect.again + 1))
             return BlockVerdict(fault=f"{flag.reason}; recomputed because {suspect.flag.by} flagged it")
