@@ -49,7 +49,7 @@ def plan_of(state: CampaignState, dims: Dims) -> PlannedPoints:
 
 
 def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int = REPLICAS) -> Finding:
-    """Return the peak of a volume with its evidence, from all measurements."""
+    """Return the peak of a volume with its evidence."""
     return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
 
 
@@ -70,8 +70,9 @@ def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) 
     )
 
 
-def trajectories_of(state: CampaignState, dims: Dims, *, complete: bool = False) -> list[SegmentRows]:
-    """Return the trajectories of a box that have been measured, in order of where they aimed."""
+def trajectories_of(state: CampaignState, dims: Dims) -> list[SegmentRows]:
+    """Return the trajectories of a box, in order of where they aimed, with the segments that `state.points` takes."""
+    complete = state.spec.running.deterministic
     chosen = [c for c in state.chains.values() if c.dims == dims and c.measured and not c.abandoned]
     found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.beta, c.id))]
     return [rows for rows in found if rows.segments]
@@ -95,13 +96,13 @@ def observer_of(spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation
     return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
 
 
-def estimator_of(state: CampaignState, dims: Dims, *, complete: bool) -> Callable[[int], Estimated] | None:
+def estimator_of(state: CampaignState, dims: Dims) -> Callable[[int], Estimated] | None:
     """Take what a system has measured; return what estimates it, after so many updates. None where there is nothing."""
     spec, plan = state.spec, plan_of(state, dims)
     if spec.lattice is not None:
-        points = state.points(dims, complete=complete)
+        points = state.points(dims)
         return partial(_estimated_peak, spec, dims, points, plan) if points else None
-    rows = trajectories_of(state, dims, complete=complete)
+    rows = trajectories_of(state, dims)
     return partial(_estimated_plasma, spec, dims, rows, plan) if rows else None
 
 
@@ -143,8 +144,7 @@ def _estimated_plasma(
         error=found.error,
         reason=found.said,
         effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),
-        # The target is one of the items of a curve, and what stops the campaign looks at it by itself.
-        established=found.established or all(item.holds for item in found.evidence if item.name != ERROR_ITEM),
+        established=found.established,
         evidence=found.evidence,
     )
 
@@ -167,7 +167,7 @@ def target_looks(state: CampaignState) -> list[PrecisionLook]:
     first = state.spec.theory.systems[0]
     if state.spec.budget.target_of == "first":
         own = [e for e in state.estimates if e.dims == first]
-        return [PrecisionLook(e.error, e.effective, e.established, e.trajectories) for e in own]
+        return [PrecisionLook(e.error, e.effective, _but_for_error(e), e.trajectories) for e in own]
     wanted = on_the_line(state.spec)
     latest: dict[Dims, Estimated] = {}
     looks = []
@@ -178,6 +178,12 @@ def target_looks(state: CampaignState) -> list[PrecisionLook]:
         if e.dims == wanted[-1] and len(latest) == len(wanted):
             looks.append(_combined(latest, e.trajectories))
     return looks
+
+
+def _but_for_error(e: Estimated) -> bool:
+    """Return whether all evidence holds except the target error of a curve, which is compared over several looks."""
+    lacking = [item.name for item in e.evidence if not item.holds]
+    return e.established or lacking == [ERROR_ITEM]
 
 
 def _combined(latest: Mapping[Dims, Estimated], trajectories: int) -> PrecisionLook:

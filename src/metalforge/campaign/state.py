@@ -335,8 +335,12 @@ class CampaignState(BriefRepr):
         """Return the last estimate of a volume that located beta_c."""
         return next((e for e in reversed(self.estimates) if e.dims == dims and e.beta_c is not None), None)
 
-    def points(self, dims: Dims, *, complete: bool = False) -> list[PointSeries]:
-        """Return the measurements of a volume, in order of beta, then chain."""
+    def points(self, dims: Dims) -> list[PointSeries]:
+        """Return the measurements of a volume, in order of beta, then chain.
+
+        Those of a deterministic campaign end with its complete visits, so that no result depends on when it stopped.
+        """
+        complete = self.spec.running.deterministic
         chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
         series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
         # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.

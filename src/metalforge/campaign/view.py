@@ -228,11 +228,11 @@ def _volume(state: CampaignState, dims: Dims) -> VolumeView:
     judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence)
     if state.spec.theory.target == "curve":
         return msgspec.structs.replace(judged, error=last.error, reason=one_line(last.reason))
-    if (found := state.latest(dims)) is None:
+    if last.beta_c is None:
         return msgspec.structs.replace(judged, reason=one_line(last.reason))
     if state.spec.theory.target == "crossing":
         judged = msgspec.structs.replace(judged, reason=one_line(last.reason))
-    return msgspec.structs.replace(judged, beta_c=found.beta_c, error=found.error, height=found.height)
+    return msgspec.structs.replace(judged, beta_c=last.beta_c, error=last.error, height=last.height)
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:

@@ -92,7 +92,7 @@ def _write_estimate(book: Book, dims: Dims, *, again: bool = False) -> bool:
         known = state.last_look(dims)
         if known is not None and known.trajectories == made and not again:
             return False
-        estimate = estimator_of(state, dims, complete=complete)
+        estimate = estimator_of(state, dims)
     if estimate is not None:
         book.write(estimate(made))
     return estimate is not None
