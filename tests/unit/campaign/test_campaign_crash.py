@@ -27,7 +27,11 @@ LADDER = msgspec.structs.replace(SHORT.running, exchange="on")
 ORDERINGS = {
     "A": msgspec.structs.replace(SHORT, ordering="A"),
     "B": msgspec.structs.replace(
-        SHORT, ordering="B", lattice=msgspec.structs.replace(SHORT.lattice, volumes=(TARGET, SCOUT))
+        SHORT,
+        ordering="B",
+        lattice=msgspec.structs.replace(SHORT.lattice, volumes=(TARGET, SCOUT)),
+        budget=Budget(trajectories=300),
+        screening=msgspec.structs.replace(SHORT.screening, chi=0.14),
     ),
     "C": msgspec.structs.replace(SHORT, ordering="C"),
     "ladder": msgspec.structs.replace(SHORT, ordering="A", running=LADDER, budget=Budget(trajectories=300)),
@@ -129,6 +133,7 @@ def test_a_block_is_one_line_of_the_journal_that_a_kill_leaves_whole(name, tmp_p
     state, copies = with_copies(ORDERINGS[name], tmp_path, monkeypatch)
     whole = told(state)
     assert whole["checks"] or name in ("B", "C")
+    assert name != "B" or any(visit.dims == TARGET for visit in state.visits)  # a flag of the scout was followed
     for number, directory in enumerate(copies[1 :: len(copies) // 12]):
         if number % 2:
             shutil.rmtree(directory / "chains", ignore_errors=True)

@@ -16,10 +16,10 @@ from metalforge.campaign.running import lattice_point, plasma_point, point
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError
 from metalforge.lattice import GaugeField
 from metalforge.lattice.run import ChainRun
-from metalforge.testing import faults_at, particle_faults_at
+from metalforge.testing import faults_at, inject, particle_faults_at
 from reference.command_line import call
 from reference.small_campaigns import FREEZES, PARTICLES, QUICK, ROUNDS, run_until
 from reference.wide_engine import WideEngine, with_cards
@@ -96,7 +96,7 @@ def test_a_campaign_that_is_stopped_at_a_fault_goes_on_as_if_there_was_none(soun
 def test_what_fails_again_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setitem(lattice_point.OFF_GROUP, "f64", 1e-30)
     spec = msgspec.structs.replace(SPEC, budget=Budget(trajectories=200))
-    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(SpecError, match="abandoned"):
+    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(InternalError, match="abandoned"):
         campaign.run()  # nothing was measured
     state = campaign.state
     given_up = [d for d in state.decisions if d.what == "abandoned"]
@@ -166,6 +166,24 @@ def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, 
     assert flagged == ["rule:witness", "rule:journal"]
     assert [chain.id for chain in state.chains.values() if chain.abandoned] == ["c0000"]
     assert state.finished is not None
+
+
+def test_a_fault_that_a_witness_meets_first_is_a_fault_of_its_chain(sound, tmp_path, monkeypatch):
+    """Links are spoiled between two blocks; the first update of the next one is made twice."""
+    monkeypatch.setattr(point.PointChain, "witness_every", 30)
+    begin_block, spoiled = point.PointChain.begin_block, []
+
+    def spoil(chain):
+        if chain.id == "c0000" and chain.rows >= 60 and chain.run.phase == "measure" and not spoiled:
+            spoiled.append(chain.rows)
+            inject(chain.run.chain, "nan", np.random.default_rng(1))
+        begin_block(chain)
+
+    monkeypatch.setattr(point.PointChain, "begin_block", spoil)
+    state = run(SPEC, tmp_path / "run")
+    assert len(spoiled) == 1
+    assert state.digest() == sound.digest()
+    assert faults_of(state) == [("c0000", "rule:finite", "thrown away"), ("c0000", "rule:finite", "replaced")]
 
 
 @pytest.mark.parametrize("wide", [False, True])

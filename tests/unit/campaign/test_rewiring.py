@@ -5,8 +5,11 @@ import threading
 import msgspec
 import pytest
 
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running import rewiring
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.orders import Block
+from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.running.screen import Screen
 from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy
 from reference.small_campaigns import QUICK, run_until
@@ -200,3 +203,23 @@ def test_a_lane_with_room_takes_over_what_waits_elsewhere(tmp_path, monkeypatch)
     assert (first.what, first.done.rpartition(" ")[2]) == ("rewired", "cpu:0")
     assert first.chain in {one.chain for one in state.migrations}
     check_rows(state)
+
+
+def test_a_chain_that_is_abandoned_while_another_lane_takes_its_visit_over_is_not_opened_there(tmp_path):
+    systems = QUICK.lattice.volumes
+    lanes = [Assignee("cpu:0", systems), Assignee("cpu:1", systems)]
+    with Campaign.open(msgspec.structs.replace(QUICK, budget=Budget(trajectories=5000)), tmp_path / "run") as campaign:
+        planner = planner_of(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=lambda: None)
+        order = next(order for volley in planner.begin() for order in volley.orders if order.substrate == "cpu:0")
+        other = planner.lanes[1]
+        other.visits[order.visit] = campaign.state.visits[order.visit]
+        other.waiting.append(order.visit)
+        (release,) = planner._order(order.visit, other)
+        assert (release.substrate, release.release) == ("cpu:0", True)
+        about = {"visit": order.visit, "chain": order.chain, "substrate": "cpu:0"}
+        planner.take(Block(**about, done=True, fault="its rows cannot be reproduced"))
+        assert campaign.state.chains[order.chain].abandoned
+        volleys = planner.take(Block(**about, released=True))
+        assert order.chain not in {follows.chain for volley in volleys for follows in volley.orders}
+        assert order.visit not in other.visits
+        assert order.visit not in other.waiting

@@ -16,6 +16,7 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.spec import ABOUT, PRESETS, CampaignSpec
 from metalforge.campaign.store import Journal
+from metalforge.campaign.store.chain_files import ChainFolder
 from metalforge.cli.main import app
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import call
@@ -131,8 +132,18 @@ def test_a_signal_leaves_a_campaign_that_resumes(tmp_path, number):
     assert seen["status"] == "interrupted"
 
 
-def test_a_campaign_whose_directory_was_deleted_is_not_to_be_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "note_heads", lambda *_: shutil.rmtree(tmp_path / "run"))
+@pytest.mark.parametrize("noticed_by", ["journal", "checkpoint"])
+def test_a_campaign_whose_directory_was_deleted_is_not_to_be_resumed(noticed_by, tmp_path, monkeypatch):
+    if noticed_by == "journal":
+        monkeypatch.setattr(running, "note_heads", lambda *_: shutil.rmtree(tmp_path / "run"))
+    else:
+        save = ChainFolder._save
+
+        def after_deletion(*arguments):
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            save(*arguments)
+
+        monkeypatch.setattr(ChainFolder, "_save", after_deletion)
     (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
     done = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=75)
     assert "resume" not in done.stderr

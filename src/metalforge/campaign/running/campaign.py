@@ -47,7 +47,7 @@ from metalforge.campaign.store.records import (
 from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
 from metalforge.native.engine import continues, family_of_engine
@@ -284,11 +284,11 @@ class Campaign(Closing):
         """Return the state; raises where the campaign has ended and has no update."""
         state = self.state
         if state.finished is not None and not state.trajectories:
-            given_up = sum(chain.abandoned for chain in state.chains.values())
+            ended = f"the campaign ended without an update: {ENDINGS[state.finished.stopped_by]}"
+            if given_up := sum(chain.abandoned for chain in state.chains.values()):
+                raise InternalError(f"{ended}, and {given_up} chains were abandoned")
             raise SpecError(
-                f"the campaign ended without an update: {ENDINGS[state.finished.stopped_by]}"
-                + (f", and {given_up} chains were abandoned" if given_up else "")
-                + f"\nhint: metalforge resume {self.directory} extends it: --trajectories 1000 or --seconds 600"
+                f"{ended}\nhint: metalforge resume {self.directory} extends it: --trajectories 1000 or --seconds 600"
             )
         return state
 

@@ -19,7 +19,7 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import InternalError
 
 from .book import Book
 from .expecting import PeakPriors
@@ -430,9 +430,9 @@ class Planner:
         planned = self._plan_round(last, without=current)
         for known, again in zip(current, planned, strict=False):
             if (known.chain, known.beta, known.updates) != (again.chain, again.beta, again.updates):
-                raise SpecError(
-                    f"the campaign cannot be continued as it began: visit {known.visit} was at beta {known.beta:g}, "
-                    f"and would be at {again.beta:g} now\nhint: resume with the version that wrote it"
+                raise InternalError(
+                    f"visit {known.visit} was planned at {known.beta:g}, and is planned at {again.beta:g} when it is "
+                    "planned again\nhint: nothing was changed; resume with the version of metalforge that began it"
                 )
         return orders + self._write_round(planned[len(current) :])
 
@@ -551,9 +551,15 @@ class Planner:
         self._held.pop(block.chain, None)
         if block.missing:
             return self._order(block.visit, lane)
-        if block.chain not in self._moving:
-            return []  # it was given up
-        moved = self._moving.pop(block.chain)
+        moved = self._moving.pop(block.chain, [])
+        if self.state.chains[block.chain].abandoned:
+            for visit, to in moved:
+                to.visits.pop(visit, None)
+                to.waiting.remove(visit)
+                self._hungry.add(to.place)
+            return [] if block.more or self.spec.running.deterministic else self._feed_all()
+        if not moved:
+            return []
         source, target = block.substrate, moved[0][1].who.substrate
         self._book.write(Migrated(chain=block.chain, step=block.step, source=source, target=target))
         return [order for visit, to in moved for order in self._order(visit, to)]

@@ -15,6 +15,7 @@ from metalforge.core.rows import ChainFaultError
 from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
+from .batches import Faults
 from .equipment import Tools
 from .gate import Gate
 from .ladder import PointLadder
@@ -98,11 +99,15 @@ class Producer(Stage[Volley, Block]):
     def _run(self, orders: Sequence[Order]) -> list[Block]:
         """Return the blocks of orders, one for each chain that was moved; of a ladder the first chain's comes last."""
         held = [self._pool.take(order.chain) for order in orders]
+        faults: Faults = {}
         for one, order in zip(held, orders, strict=True):
-            one.begin(order.updates, order.until)
+            try:
+                one.begin(order.updates, order.until)
+            except ChainFaultError as error:  # its first update was made twice, and the second chain is not sound
+                faults[one] = error
         clock = time.monotonic if self._tools.wide else time.thread_time
         self._began, began = time.time(), clock()
-        faults = self._together.advance(held, self._until_border())
+        faults |= self._together.advance([one for one in held if one not in faults], self._until_border())
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
         judged = self._tools.lines.judged()
         blocks: list[Block] = []

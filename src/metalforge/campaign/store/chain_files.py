@@ -10,6 +10,7 @@ Anywhere but in its directory a campaign has a folder of its own, whose address 
 the environment, as the packages behind `fsspec` take them, and are no part of an address.
 """
 
+import errno
 import hashlib
 import importlib
 import os
@@ -168,7 +169,12 @@ class ChainFolder(ChainFiles):
 
     def _save(self, name: str, write: SaveTo) -> None:
         with self._trouble("written"):
-            self.folder.mkdir(parents=self.apart, exist_ok=True)
+            try:
+                self.folder.mkdir(parents=self.apart, exist_ok=True)
+            except FileNotFoundError as error:
+                raise SpecError(
+                    f"{self.folder.parent}: was deleted while the campaign ran\nhint: begin again, or put back a copy"
+                ) from OSError(errno.ESTALE, error.strerror)
             write(self.folder / name)
 
     def _trouble(self, verb: str) -> AbstractContextManager[None]:
