@@ -87,8 +87,8 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
     """Return the spec of a campaign that goes on: `seconds` and `trajectories` are added to their limits.
 
-    Without such a limit they are added to what was spent. The limit that ended the campaign is lifted unless it is
-    extended.
+    A finished campaign without such a limit has them added to what was spent; one that has not ended has no such limit
+    to extend. The limit that ended the campaign is lifted unless it is extended.
     """
     spec = state.spec
     changes: dict[str, Any] = {}
@@ -100,8 +100,21 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
             if not added > 0:
                 raise SpecError(f"`{name}` must be positive. Got {added}")
             limit = getattr(spec.budget, name)
+            if limit is None and state.finished is None:
+                others = [given for given in spent if getattr(spec.budget, given) is not None] or ["joules"]
+                raise SpecError(
+                    f"the campaign has no limit of {name} that could be extended. Got {added:g} more\n"
+                    f"hint: what limits it is `budget.{others[0]}`"
+                )
             # The last blocks may have taken more than the limit: an extension is never spent before it begins.
             changes[name] = (used if limit is None or limit + added <= used else limit) + added
+    if more.trajectories is not None and changes["trajectories"] - state.trajectories < (
+        least := spec.steering.shortest
+    ):
+        raise SpecError(
+            f"`trajectories` must leave room for a visit, {least} updates of this campaign. "
+            f"Got {more.trajectories}, which leaves {changes['trajectories'] - state.trajectories}"
+        )
     if more.target_error is not None:
         changes["target_error"] = more.target_error
     left = {name: getattr(spec.budget, name) for name in ("seconds", "trajectories", "joules")} | changes

@@ -112,6 +112,11 @@ class Steering(SpecTable, frozen=True, kw_only=True):
             if not expects:
                 raise SpecError(f"`steering.prior` is nothing to steerer `{self.steerer}`, which expects no peak")
 
+    @property
+    def shortest(self) -> int:
+        """The fewest measured updates of a visit: still fewer would be too short to say anything."""
+        return max(self.visit // 4, 10)
+
 
 class Screening(SpecTable, frozen=True, kw_only=True):
     """What the screen looks at, what it flags, and where the reservoir runs."""

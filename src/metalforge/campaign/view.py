@@ -72,6 +72,8 @@ class VolumeView(_Shown, frozen=True, kw_only=True):
     reason: str = ""
     established: bool = False
     evidence: tuple[Evidence, ...] = ()
+    after: int | None = None
+    """The updates of which this is, where it was not estimated again before the campaign's process was gone."""
 
 
 class DecisionView(_Shown, frozen=True, kw_only=True):
@@ -134,6 +136,11 @@ class View(_Shown, frozen=True, kw_only=True):
     left_s: float | None
     substrates: tuple[str, ...]
 
+    def after_text(self, volume: VolumeView) -> str:
+        """Return after which of the updates something was found, where there are more; nothing otherwise."""
+        of = f" of {self.trajectories:,} {self.words.update}s"
+        return "" if volume.after is None else f", after {volume.after:,}{of}"
+
 
 def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> View:
     """Return what there is to see of a campaign at `now`, seconds since the epoch."""
@@ -167,7 +174,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         trajectories=trajectories,
         per_second=rate,
         chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
-        volumes=tuple(_volume(state, dims) for dims in spec.theory.systems),
+        volumes=tuple(_volume(state, dims, status) for dims in spec.theory.systems),
         decisions=_decisions(state, others, last_decisions),
         visits=len(state.visits),
         decided=len(others),
@@ -221,11 +228,14 @@ def _recent_mean(chain: ChainLog, name: str) -> float | None:
     return sum(rows) / len(rows) if rows else None
 
 
-def _volume(state: CampaignState, dims: Dims) -> VolumeView:
+def _volume(state: CampaignState, dims: Dims, status: Status) -> VolumeView:
     last = state.last_look(dims)
     if last is None:
         return VolumeView(dims=dims, reason="nothing has been estimated yet")
-    judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence)
+    after = (
+        last.trajectories if status in ("silent", "interrupted") and last.trajectories < state.trajectories else None
+    )
+    judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence, after=after)
     if state.spec.theory.target == "curve":
         return msgspec.structs.replace(judged, error=last.error, reason=one_line(last.reason))
     if last.beta_c is None:

@@ -83,6 +83,7 @@ def _volume_text(view: View, volume: VolumeView) -> Text:
         return text.append(f"beta_c not located: {volume.reason}", style="yellow")
     else:
         text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
+    text.append(view.after_text(volume), style="yellow")
     if volume.established:
         return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
     lacking = [item for item in volume.evidence if not item.holds]

@@ -202,7 +202,9 @@ def _found_text(view: View, volume: VolumeView) -> str:
     """Return what is found of a system, by name; nothing where nothing is."""
     if volume.error is None:
         return ""
-    return f"{view.words.found} = {beta_text(volume.beta_c, volume.error)}" if view.target == "peak" else volume.reason
+    peak = view.target == "peak"
+    found = f"{view.words.found} = {beta_text(volume.beta_c, volume.error)}" if peak else volume.reason
+    return found + view.after_text(volume)
 
 
 def state_sent(followed: Followed, now: float | None = None) -> StateSent:

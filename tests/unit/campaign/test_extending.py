@@ -134,6 +134,21 @@ def test_an_extension_is_added_to_the_limit_and_leaves_something_to_spend(finish
     assert extended(state, Extension(seconds=more)).budget.seconds == pytest.approx(state.seconds + more)
 
 
+def test_more_updates_than_none_are_enough_for_a_visit(finished):
+    state = state_of(finished)
+    least = ROUNDS.steering.shortest
+    with pytest.raises(SpecError, match=f"room for a visit, {least} updates"):
+        extended(state, Extension(trajectories=least - 1))
+    assert extended(state, Extension(trajectories=least)).budget.trajectories == ROUNDS.budget.trajectories + least
+
+
+def test_a_limit_that_a_campaign_does_not_have_is_not_made_while_it_runs(finished):
+    state = state_of(finished)
+    state.finished = None
+    with pytest.raises(SpecError, match=r"(?s)no limit of seconds that could be extended.*budget\.trajectories"):
+        extended(state, Extension(seconds=50.0))
+
+
 def test_a_coupling_outside_the_range_is_refused_unless_the_range_is_widened(finished):
     state = state_of(finished)
     for outside in (50.0, 4.899):
@@ -148,7 +163,7 @@ def test_a_coupling_outside_the_range_is_refused_unless_the_range_is_widened(fin
 def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
     before = state_of(copy)
     busy = max(before.chains.values(), key=lambda chain: chain.measured)
-    with Campaign.resume(copy, more=Extension(trajectories=1, betas=(5.07, 6.0), widen=True)) as campaign:
+    with Campaign.resume(copy, more=Extension(trajectories=20, betas=(5.07, 6.0), widen=True)) as campaign:
         assert campaign.spec.steering.points == (5.07, 6.0)
     gone = (busy.beta, 6.0)
     with Campaign.resume(copy, more=Extension(trajectories=900, remove=gone)) as campaign:
@@ -171,7 +186,7 @@ def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
     [
         (Extension(betas=(5.1,)), "--trajectories"),
         (Extension(target_error=0.001), "--trajectories"),
-        (Extension(seconds=5.0, trajectories=9), "deterministic"),
+        (Extension(seconds=5.0, trajectories=90), "deterministic"),
         (Extension(trajectories=-5), "positive"),
         (Extension(trajectories=500, volumes=((4, 4, 4, 2),)), "already"),
         (Extension(trajectories=500, volumes=((8, 8, 8, 4),)), "N_t"),

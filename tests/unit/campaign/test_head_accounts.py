@@ -159,11 +159,12 @@ def headed(shift, directory, monkeypatch):
     return state, [visit for visit in state.visits if visit.at >= said.at]
 
 
-def test_a_head_that_moved_the_prior_and_no_visit_does_not_act(tmp_path, monkeypatch):
-    state, after = headed(2.5e-7, tmp_path / "run", monkeypatch)
+@pytest.mark.parametrize("shift", [2.5e-7, 2.5e-5])
+def test_a_head_that_hardly_moved_the_prior_does_not_act(shift, tmp_path, monkeypatch):
+    """Some visits would be elsewhere without it, as they would be with any other curves that the steerer draws."""
+    state, after = headed(shift, tmp_path / "run", monkeypatch)
     assert after
     assert all((visit.head, visit.by_head) == ("beta_priority", False) for visit in after)
-    assert [visit.baseline for visit in after] == [visit.beta for visit in after]
     for accounts in (
         metalforge("replay", tmp_path / "run", "--json")["heads"],
         metalforge("replay", tmp_path / "run", "--without", "heads", "--json")["heads"],

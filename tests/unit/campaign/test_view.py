@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.state import fold
-from metalforge.campaign.store.records import EMULATED_NPU, Assigned, Decided, Sampled, Silicon
+from metalforge.campaign.store.records import EMULATED_NPU, Assigned, Decided, Estimated, Sampled, Silicon
 from metalforge.campaign.view import view_of
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
 
@@ -134,6 +134,20 @@ def test_a_process_that_was_killed_is_seen_by_its_silence():
     dead = view_of(fold(records), at + 3600)
     assert (dead.status, dead.silent_s, dead.elapsed_s) == ("silent", 3600.0, at - BEGAN)
     assert not any(chain.busy for chain in dead.chains)
+
+
+def test_an_estimate_that_is_behind_a_dead_campaign_says_after_how_many_updates():
+    records = records_of(spec_of(seconds=100.0), rows=200)
+    estimates = [i for i, record in enumerate(records) if isinstance(record, Estimated) and record.beta_c is not None]
+    records = [record for i, record in enumerate(records) if i != estimates[-1]]
+    state = fold(records)
+    first = state.spec.theory.systems[0]
+    behind = state.last_look(first).trajectories
+    assert behind < state.trajectories
+    running, dead = view_of(state, state.last_at), view_of(state, state.last_at + 3600)
+    assert [view.volumes[0].after for view in (running, dead)] == [None, behind]
+    assert running.after_text(running.volumes[0]) == ""
+    assert f"{behind:,} of {state.trajectories:,}" in dead.after_text(dead.volumes[0])
 
 
 def test_an_empty_campaign_and_an_ordering_that_was_chosen():

@@ -1,8 +1,9 @@
 """Suggestions of steerers, and what a head's answer changed in them.
 
 A head may say where a peak is expected. A visit is the head's decision only where the same steerer, asked in the same
-state without that answer, would have it at another coupling. That difference must be larger than the one that a change
-of the answer by a relative `MOVED` makes, for such a change is irrelevant.
+state without that answer, would have it elsewhere. A steerer that draws random curves places a visit elsewhere after
+the slightest change of what it is told, so it is asked several times: with both answers, and with each moved by a small
+share (`MOVED`) of its width. The head decided where all places with its answer are on one side of all those without it.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
-MOVED = 1e-9
-"""Relative change of a head's answer that means nothing."""
+MOVED = 0.01
+"""Change of an expected peak, as a share of its width, that means nothing."""
 
 
 class Suggested(NamedTuple):
@@ -24,8 +25,10 @@ class Suggested(NamedTuple):
     """The head that the steerer followed; empty for none."""
     baseline: Suggestion | None = None
     """Without the head's answer; None where there is none."""
-    moved: tuple[Suggestion | None, ...] = ()
-    """With the head's answer moved by a relative `MOVED`, down and up."""
+    alike: tuple[Suggestion | None, ...] = ()
+    """With answers that say the same as the head's."""
+    baselines: tuple[Suggestion | None, ...] = ()
+    """With answers that say the same as that without the head."""
 
 
 class AskAhead:
@@ -57,17 +60,25 @@ def _suggested(dims: Dims, steerer: Steerer, n: int, pending: Sequence[float], s
     found = asked(prior)
     if expected is None or prior is None or not expected.head:
         return [Suggested(one) for one in found]
-    baseline = _matched(found, asked(state.prior(dims, by_heads=False)))
-    if all(other is not None and other.beta == one.beta for one, other in zip(found, baseline, strict=True)):
-        moved = [baseline]
-    else:
-        mean, width = prior
-        moved = [_matched(found, asked((mean * (1 + by), width * (1 + by)))) for by in (-MOVED, MOVED)]
+    without = state.prior(dims, by_heads=False)
+    baseline = _matched(found, asked(without))
+    alike: list[list[Suggestion | None]] = []
+    baselines: list[list[Suggestion | None]] = []
+    if any(other is None or other.beta != one.beta for one, other in zip(found, baseline, strict=True)):
+        alike, baselines = ([_matched(found, asked(other)) for other in _said_alike(p)] for p in (prior, without))
     steerer.expect(prior)
     return [
-        Suggested(one, expected.head, other, tuple(others))
-        for one, other, *others in zip(found, baseline, *moved, strict=True)
+        Suggested(one, expected.head, baseline[i], tuple(f[i] for f in alike), tuple(f[i] for f in baselines))
+        for i, one in enumerate(found)
     ]
+
+
+def _said_alike(prior: tuple[float, float] | None) -> list[tuple[float, float]]:
+    """Return what says the same as a prior: its mean moved by a share `MOVED` of its width, down and up."""
+    if prior is None:
+        return []
+    mean, width = prior
+    return [(mean + by * width, width) for by in (-MOVED, MOVED)]
 
 
 def _matched(found: Sequence[Suggestion], others: Sequence[Suggestion]) -> list[Suggestion | None]:

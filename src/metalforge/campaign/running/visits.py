@@ -71,11 +71,10 @@ class Wish(NamedTuple):
         return max(len(self.betas), 1)
 
 
-def _apart(one: float | None, other: float | None) -> float:
-    """Return how far two visits are apart in their coupling; infinite where only one takes place."""
-    if one is None or other is None:
-        return 0.0 if one is other else inf
-    return abs(one - other)
+def _on_two_sides(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool:
+    """Return whether all places of one kind are below all of the other; no visit is at infinity."""
+    one, other = ([inf if place is None else place for place in places] for places in (ours, theirs))
+    return max(one) < min(other) or max(other) < min(one)
 
 
 def _serves(beta: float, start: str, want: Want) -> bool:
@@ -94,15 +93,10 @@ def longest_warmup(spec: CampaignSpec) -> int:
     return spec.warmup.longest + spec.warmup.quenched
 
 
-def shortest_visit(spec: CampaignSpec) -> int:
-    """Return the fewest measured updates of a visit: still fewer would be too short to say anything."""
-    return max(spec.steering.visit // 4, 10)
-
-
 def check_budget(spec: CampaignSpec) -> None:
     """Raise where the budget has no room for the first visit of the campaign, and say how many updates that takes."""
     budget, rungs = spec.budget.trajectories, max(map(partial(first_rungs, spec), spec.theory.systems))
-    warmup, visit = longest_warmup(spec), shortest_visit(spec)
+    warmup, visit = longest_warmup(spec), spec.steering.shortest
     least = rungs * (warmup + visit)
     if budget is not None and budget < least:
         chains = f"{rungs} chains that exchange couplings" if rungs > 1 else "a new chain"
@@ -256,9 +250,12 @@ class VisitPlan:
             chain = None if other is None else self._chain_for(other, here, pending)
             return chain.beta if chain is not None else None if other is None else other.beta
 
-        here_now, baseline = place(asked.found), place(asked.baseline)
-        spread = max(_apart(here_now, place(moved)) for moved in asked.moved)
-        return wish._replace(head=asked.head, baseline=baseline, by_head=_apart(here_now, baseline) > spread)
+        baseline = place(asked.baseline)
+        by_head = _on_two_sides(
+            [place(found) for found in (asked.found, *asked.alike)],
+            [baseline, *(place(found) for found in asked.baselines)],
+        )
+        return wish._replace(head=asked.head, baseline=baseline, by_head=by_head)
 
     def _steered(
         self, dims: Dims, found: Suggestion | None, here: Sequence[ChainLog], pending: Sequence[Assigned]
@@ -405,7 +402,7 @@ class VisitPlan:
         used = sum(chain.complete for chain in state.chains.values())
         promised = sum(visit.rungs * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
         left, before = (budget - used - promised) // rungs, warmup if fresh else 0
-        least = shortest_visit(self.spec)
+        least = self.spec.steering.shortest
         if left - before < least:
             return None
         share = left // points - before if fresh and points > 1 else left - before
