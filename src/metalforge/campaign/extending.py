@@ -100,7 +100,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
             if not added > 0:
                 raise SpecError(f"`{name}` must be positive. Got {added}")
             limit = getattr(spec.budget, name)
-            if limit is None and state.finished is None:
+            if limit is None and state.finished is None and not spec.running.deterministic:
                 others = [given for given in spent if getattr(spec.budget, given) is not None] or ["joules"]
                 raise SpecError(
                     f"the campaign has no limit of {name} that could be extended. Got {added:g} more\n"

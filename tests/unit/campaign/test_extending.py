@@ -144,7 +144,8 @@ def test_more_updates_than_none_are_enough_for_a_visit(finished):
 
 def test_a_limit_that_a_campaign_does_not_have_is_not_made_while_it_runs(finished):
     state = state_of(finished)
-    state.finished = None
+    free = msgspec.structs.replace(ROUNDS, running=msgspec.structs.replace(ROUNDS.running, deterministic=False))
+    state.opened, state.finished = msgspec.structs.replace(state.opened, spec=free), None
     with pytest.raises(SpecError, match=r"(?s)no limit of seconds that could be extended.*budget\.trajectories"):
         extended(state, Extension(seconds=50.0))
 
