@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 
 from metalforge import campaign
+from metalforge.lattice.campaign import Lattice
 
 quick = "--quick" in sys.argv
 spec = campaign.CampaignSpec(
     name="nt2",
     seed=1,
-    lattice=campaign.Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
+    theory=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
     budget=campaign.Budget(trajectories=1500 if quick else 20_000),
     warmup=campaign.WarmUpPolicy(longest=60, shortest=20),
     steering=campaign.Steering(visit=100 if quick else 400),

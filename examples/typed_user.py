@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import campaign
+from metalforge.lattice.campaign import Lattice
 from metalforge.pipeline import Collect, PipelineBuilder, Stage
 from metalforge.reservoir import EsnWeights, fit, make_esn, predict
 from metalforge.reservoir.datasets import narma
@@ -29,7 +30,7 @@ def forecast(units: int) -> NDArray[np.floating]:
 
 def small_campaign(updates: int) -> tuple[float | None, bool]:
     spec = campaign.CampaignSpec(
-        lattice=campaign.Lattice(volumes=((4, 4, 4, 2),)),
+        theory=Lattice(volumes=((4, 4, 4, 2),)),
         budget=campaign.Budget(trajectories=updates),
         running=campaign.Running(deterministic=True, producers=2),
     )

@@ -21,6 +21,7 @@ from metalforge import campaign
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, preset
 from metalforge.dashboard.opening import OpenPage, open_page
+from metalforge.lattice.campaign.theory import lattice_of
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 SECONDS = 15.0
@@ -42,10 +43,10 @@ PICTURES = {
 def made_campaigns(folder: Path) -> list[Path]:
     """Run two campaigns for a few seconds each, one of them with two volumes and the screen on the emulated NPU."""
     small = preset("tiny")
-    lattice = msgspec.structs.replace(small.gauge, volumes=((4, 4, 4, 2), (6, 6, 6, 2)))
+    lattice = msgspec.structs.replace(lattice_of(small), volumes=((4, 4, 4, 2), (6, 6, 6, 2)))
     running = msgspec.structs.replace(small.running, deterministic=False)
     streaming = msgspec.structs.replace(
-        small, name="two-volumes", lattice=lattice, running=running, budget=Budget(seconds=SECONDS)
+        small, name="two-volumes", theory=lattice, running=running, budget=Budget(seconds=SECONDS)
     )
     made = []
     for spec in (streaming, small):

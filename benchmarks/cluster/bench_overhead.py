@@ -17,19 +17,20 @@ import msgspec
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running
+from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import marked
 from metalforge.core import BenchRow, Measured
 from metalforge.core.benchmark import interval_text, processor_s
+from metalforge.lattice.campaign import Lattice
 
 PAIRS, WINDOW_S, FIRST = 5, 12.0, 200
 """Pairs, seconds of each half, and the updates before it."""
 SPEC = CampaignSpec(
     name="overhead",
-    lattice=Lattice(volumes=((8, 8, 8, 4),), beta_min=5.6, beta_max=5.8),
+    theory=Lattice(volumes=((8, 8, 8, 4),), beta_min=5.6, beta_max=5.8),
     budget=Budget(trajectories=10**7),
     running=Running(producers=1),
 )

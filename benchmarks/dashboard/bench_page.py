@@ -25,12 +25,13 @@ from urllib.parse import urlsplit
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running
+from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.core import BenchRow, Measured
 from metalforge.core.benchmark import interval_text, processor_s
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign import Lattice
 from metalforge.testing.journals import MadeJournal
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -50,7 +51,7 @@ WATCH = """() => {
 }"""
 SPEC = CampaignSpec(
     name="looked-at",
-    lattice=Lattice(volumes=((8, 8, 8, 4),), beta_min=5.6, beta_max=5.8),
+    theory=Lattice(volumes=((8, 8, 8, 4),), beta_min=5.6, beta_max=5.8),
     budget=Budget(trajectories=10**7),
     running=Running(producers=1),
 )

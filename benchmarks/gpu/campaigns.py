@@ -80,7 +80,7 @@ def differing(out: Path) -> tuple[int, int]:
     """Return the rows of a campaign, and those that differ from the rows of undisturbed chains."""
     state = campaign.load(out).state
     logs = [log for log in state.chains.values() if log.rows]
-    lattice = state.spec.lattice
+    lattice = state.spec.theory
     engine = cuda_engine(0)
     chains = [
         Chain(

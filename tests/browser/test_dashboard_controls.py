@@ -53,7 +53,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     assert "accepted" in filled(tab, "rewire", screen="beside")
     spec = run.campaign.spec
     assert (spec.steering.steerer, spec.steering.points) == ("uniform", (5.05,))
-    assert spec.lattice.volumes == ((4, 4, 4, 2), (8, 8, 8, 2))
+    assert spec.theory.volumes == ((4, 4, 4, 2), (8, 8, 8, 2))
     assert "refused, an added volume" in filled(tab, "volume", dims="8,8,8,2")
     assert "fill in" in filled(tab, "extend", seconds="", target_error="")
     tab.page.click("#control-resume")

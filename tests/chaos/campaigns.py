@@ -26,7 +26,7 @@ def _spec(
         ROUNDS,
         name=name,
         ordering=ordering,
-        lattice=replace(ROUNDS.lattice, **lattice),
+        theory=replace(ROUNDS.theory, **lattice),
         budget=Budget(trajectories=updates),
         running=replace(ROUNDS.running, **(running or {})),
         screening=replace(ROUNDS.screening, **(screening or {})),

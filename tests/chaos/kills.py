@@ -161,7 +161,9 @@ def _readings(state: CampaignState) -> dict[tuple[str, int], dict[str, float]]:
 
 def _checks(whole: CampaignState, state: CampaignState) -> list[str]:
     """Return which checks in higher precision are missing or differ: D promises every update, A what is flagged."""
-    drifts = [{(c.chain, c.step): (c.drift_action, c.drift_polyakov) for c in one.checks} for one in (whole, state)]
+    drifts = [
+        {(c.chain, c.step): (c.drift["action"], c.drift["polyakov"]) for c in one.checks} for one in (whole, state)
+    ]
     promised = {(s.chain, s.step) for chain in state.chains.values() for s in chain.screened if s.flagged}
     if state.opened.ordering == "D":
         promised = {(chain.id, step + 1) for chain in state.chains.values() for step in range(chain.rows)}

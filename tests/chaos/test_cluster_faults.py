@@ -18,7 +18,7 @@ SILENT_S = 30.0
 LASTING = msgspec.structs.replace(
     longer(STEADY, 12_000),
     name="lasting",
-    lattice=msgspec.structs.replace(STEADY.lattice, volumes=((8, 8, 8, 4),), beta_min=5.5, beta_max=5.8),
+    theory=msgspec.structs.replace(STEADY.theory, volumes=((8, 8, 8, 4),), beta_min=5.5, beta_max=5.8),
 )
 """Longer than that on two cores, wherever it runs: 160 updates a second on each."""
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.campaign.physics import precision
 from metalforge.campaign.running import heads, recording
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
 from metalforge.conductor.shipped import default_weights
 from metalforge.core.errors import MetalforgeError
+from metalforge.lattice.campaign import precision
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.faults import faults_at
 from metalforge.lattice.generate import Generation

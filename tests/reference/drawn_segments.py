@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from metalforge.campaign.physics.transport import SegmentRows
+from metalforge.plasma.campaign.transport import SegmentRows
 from metalforge.plasma.spec import DENSITY, MASS, PlasmaSpec, length_of
 from metalforge.plasma.transport import left_out, stress_bins
 

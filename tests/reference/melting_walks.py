@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from metalforge.campaign.physics.transport import SegmentRows
+from metalforge.plasma.campaign.transport import SegmentRows
 from metalforge.plasma.spec import PlasmaSpec
 
 MELTS = math.log(217.0)

@@ -2,13 +2,15 @@
 
 import msgspec
 
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Plasma, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.core.quantities import Measured
+from metalforge.lattice.campaign import Lattice
+from metalforge.plasma.campaign import Plasma
 
 ROUNDS = CampaignSpec(
     name="rounds",
     seed=7,
-    lattice=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
+    theory=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
     budget=Budget(trajectories=1200),
     warmup=WarmUpPolicy(longest=60, shortest=20),
     steering=Steering(visit=80, initial=4, prior="off"),
@@ -20,7 +22,7 @@ ROUNDS = CampaignSpec(
 PARTICLES = CampaignSpec(
     name="particles",
     seed=7,
-    plasma=Plasma(kappa=4.0, particles=(104,), gamma_min=100.0, gamma_max=900.0, segment=10.0),
+    theory=Plasma(kappa=4.0, particles=(104,), gamma_min=100.0, gamma_max=900.0, segment=10.0),
     budget=Budget(trajectories=100),
     warmup=WarmUpPolicy(longest=3, shortest=2),
     steering=Steering(visit=10, initial=3),
@@ -31,7 +33,7 @@ PARTICLES = CampaignSpec(
 FREEZES = msgspec.structs.replace(
     PARTICLES,
     name="freezes",
-    plasma=Plasma(kappa=4.0, particles=(128,), gamma_min=1500.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
+    theory=Plasma(kappa=4.0, particles=(128,), gamma_min=1500.0, gamma_max=6000.0, segment=10.0, look_for="freezing"),
     budget=Budget(trajectories=150),
     warmup=WarmUpPolicy(longest=4, shortest=4),
     steering=Steering(visit=30, initial=2),

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from metalforge.campaign import CampaignSpec, run
-from metalforge.campaign.physics.published import INDEPENDENT
-from metalforge.campaign.spec import Budget, Lattice, Running, Screening
+from metalforge.campaign.spec import Budget, Running, Screening
 from metalforge.lattice import Chain, ChainBatch, ChainSpec, FermionSpec, HmcSpec
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.published import INDEPENDENT
 from metalforge.native.cuda.engine import cuda_engine
 from reference.measured import CONDENSATE, PLAQUETTE, TABLE, TRANSITION
 from reference.statistics import Mean, agrees
@@ -90,7 +91,7 @@ def test_a_campaign_finds_the_peak_that_an_independent_code_found():
     dims = (8, 8, 8, 4)
     spec = CampaignSpec(
         seed=71,
-        lattice=Lattice(volumes=(dims,)),
+        theory=Lattice(volumes=(dims,)),
         budget=Budget(seconds=60.0, target_error=0.001),
         screening=Screening(device="software", every=1000),
         running=Running(substrate="cuda:0"),

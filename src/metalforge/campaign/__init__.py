@@ -16,19 +16,9 @@ if TYPE_CHECKING:
     from .extending import Extension
     from .results import Results, load, resume, run
     from .running.campaign import Campaign
-    from .spec import (
-        PRESETS,
-        Budget,
-        CampaignSpec,
-        Lattice,
-        Running,
-        Screening,
-        Steering,
-        WarmUpPolicy,
-        load_spec,
-        preset,
-    )
+    from .spec import PRESETS, Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, load_spec, preset
     from .steerers import VolumeScan, build_steerer, register_steerer, steerer_names
+    from .theory import Theory, TheoryWords, register_theory
 
 __all__ = [
     "PRESETS",
@@ -36,11 +26,12 @@ __all__ = [
     "Campaign",
     "CampaignSpec",
     "Extension",
-    "Lattice",
     "Results",
     "Running",
     "Screening",
     "Steering",
+    "Theory",
+    "TheoryWords",
     "VolumeScan",
     "WarmUpPolicy",
     "build_steerer",
@@ -49,6 +40,7 @@ __all__ = [
     "load_spec",
     "preset",
     "register_steerer",
+    "register_theory",
     "resume",
     "run",
     "steerer_names",

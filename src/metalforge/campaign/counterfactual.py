@@ -29,13 +29,14 @@ from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join,
 from metalforge.statistics.mbar import NotLocated
 from metalforge.statistics.susceptibility import kurtosis
 
+from .analysis.selection import MeasuredChain, clusters, observe, prepare
 from .orderings import Assignee
-from .physics.selection import MeasuredChain, clusters, observe, prepare
-from .spec import CampaignSpec, Dims
-from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold, chain_name
+from .spec import CampaignSpec
+from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold, chain_name, series_of
 from .steerers import find_steerer
 from .store.reading import JournalFollower
 from .store.records import Assigned, BlockDone, Decided, Extended, Record
+from .theory import Dims
 
 NOTE = (
     "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
@@ -105,7 +106,7 @@ class _Stretch:
         self.joint: Joint = join([chain.rows(chain.energy.size) for chain in chains], rng)
         self._betas = np.array([chain.beta for chain in chains])
         self._taus = np.array([chain.tau for chain in chains])
-        self._volume = chains[0].point.spatial_volume
+        self._volume = chains[0].point.volume
 
     def covers(self, beta: float) -> bool:
         margin = BEYOND / self.joint.spread
@@ -191,7 +192,7 @@ class _Otherwise:
         found = find_steerer(self._spec.steering.steerer).make(self._spec.scan(dims))
         for log in self.state.chains.values():
             if log.dims == dims and log.complete and not log.abandoned and self._spec.covers(log.beta):
-                seen = observe(log.series(complete=True), id=log.id, cost=float(log.complete))
+                seen = observe(series_of(self._spec.theory, log, complete=True), id=log.id, cost=float(log.complete))
                 if seen is not None:
                     found.tell([seen])
         return found
@@ -287,7 +288,9 @@ class _Otherwise:
             log.by_phase.clear()
             log.by_phase.update(warmup=min(known.warmup, end), measure=max(end - known.warmup, 0))
             self._end(here, log)
-            told = observe(known.series().up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end))
+            told = observe(
+                series_of(self._spec.theory, known).up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end)
+            )
             if told is not None and self._spec.covers(log.beta):
                 self._steerers[here.dims].tell([told])
 
@@ -350,7 +353,7 @@ def counterfactual(journal: Path, at: int, until: int | None, steerer: str) -> C
     if (target := read.state.spec.theory.target) != "peak":
         raise SpecError(
             f"outcomes elsewhere are reweighted from chains around a peak, and this campaign looks for a {target}: "
-            "trajectories of particles cannot be reweighted"
+            "what it finds cannot be reweighted"
         )
     own = read.before.spec.steering.steerer
     again = _Otherwise(read, read.before.fork(), own)

@@ -12,9 +12,9 @@ import msgspec
 from metalforge.core.errors import SpecError
 
 from .orderings import AUTO, ORDERINGS
-from .spec import CampaignSpec, Dims
+from .spec import CampaignSpec
 from .state import CampaignState
-from .theories import Theory
+from .theory import Dims, Theory
 
 ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds": "seconds", "joules": "joules"}
 """The field of the budget that ends a campaign, by how it ended."""
@@ -181,7 +181,7 @@ def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, .
 def _over(spec: CampaignSpec, theory: Theory, points: tuple[float, ...], removed: tuple[float, ...]) -> CampaignSpec:
     """Return the spec over another range with other points: both at once, since points must be within the range."""
     steering = msgspec.structs.replace(spec.steering, points=points, removed=removed)
-    return msgspec.structs.replace(spec, **{theory.table: theory, "steering": steering})
+    return msgspec.structs.replace(spec, theory=theory, steering=steering)
 
 
 def _placed(spec: CampaignSpec, more: Extension) -> CampaignSpec:

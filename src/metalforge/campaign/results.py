@@ -1,9 +1,9 @@
 """A campaign from a spec to its numbers, and back from its directory: what `from metalforge import campaign` gives.
 
 found = run("tiny", "DIR")           a preset, a file or a spec; without a directory nothing is kept
-found.beta_c, found.error, found.established
+found.value, found.error, found.established
 again = load("DIR")                  in another process, or years later: the same digits
-again.rows["c0000"]["plaquette"]     every update of a chain, as NumPy arrays
+again.rows["c0000"]["energy"]        every update of a chain, as NumPy arrays
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike
 
+from .analysis.evidence import Evidence
 from .counterfactual import Counterfactual, counterfactual
 from .extending import Extension
-from .physics.evidence import Evidence, Finding
 from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
 from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
 from .report.shown import shown_html
-from .report.verdict import comparison, verdict_lines
-from .report.words import lattice_name
+from .report.words import system_name
 from .running.campaign import Campaign
-from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
+from .spec import PRESETS, CampaignSpec, load_spec, preset
 from .state import CampaignState, Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
+from .theory import Dims
 from .without_heads import NOTE, Otherwise, otherwise
 
 
@@ -57,12 +57,14 @@ class Results:
         """Where the campaign is; None where nothing was kept."""
 
     def __str__(self) -> str:
-        return "\n".join(verdict_lines(self.result))
+        return "\n".join(self.spec.theory.report.lines(self.result))
 
     def __repr__(self) -> str:
         """Return one line: the verdict, and where the campaign is."""
         where = "" if self.directory is None else f" in {self.directory}"
-        return f"<Results of {self.spec.name}{where}: {next(verdict_lines(self.result), 'nothing yet')}>"
+        return (
+            f"<Results of {self.spec.name}{where}: {next(self.spec.theory.report.lines(self.result), 'nothing yet')}>"
+        )
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, transition and evidence."""
@@ -73,7 +75,7 @@ class Results:
         """What a campaign says when it is over: its verdict, what is published, how it ended, where the report is."""
         summary = self.summary
         ended = "not finished" if summary.stopped_by is None else f"stopped by {summary.stopped_by}"
-        lines = [str(self), comparison(self.spec, self.result)]
+        lines = [str(self), self.spec.theory.report.comparison(self.spec, self.result)]
         lines.append(f"{summary.trajectories} updates in {summary.seconds:.1f} s, {ended}")
         lines.append("" if summary.report is None else f"report: {summary.report}")
         return [line for line in lines if line]
@@ -84,7 +86,7 @@ class Results:
         return result_of(self.state, self._findings)
 
     @cached_property
-    def _findings(self) -> Mapping[Dims, Finding]:
+    def _findings(self) -> Mapping[Dims, Any]:
         return findings_of(self.state)
 
     @property
@@ -99,14 +101,14 @@ class Results:
         return self.state.spec
 
     @property
-    def beta_c(self) -> float | None:
-        """The coupling of the transition: of infinite volume where volumes allow it, else of the first one."""
-        return self.summary.beta_c.value
+    def value(self) -> float | None:
+        """What is quoted: of the infinite system where there are systems enough, else of the first one."""
+        return self.summary.result.value
 
     @property
     def error(self) -> float | None:
         """Its statistical error; None where no peak was located."""
-        return self.summary.beta_c.error
+        return self.summary.result.error
 
     @property
     def established(self) -> bool:
@@ -121,7 +123,7 @@ class Results:
     @property
     def reason(self) -> str | None:
         """What is lacking; None where nothing is."""
-        return self.summary.beta_c.reason
+        return self.summary.result.reason
 
     @property
     def stopped_by(self) -> StoppedBy | None:
@@ -138,7 +140,7 @@ class Results:
         }
 
     def frame(self) -> Any:
-        """Return all rows as one pandas DataFrame, with chain, lattice, beta and start; needs pandas."""
+        """Return all rows as one pandas DataFrame, with chain, system, coordinate and start; needs pandas."""
         try:
             pandas = import_module("pandas")
         except ImportError:
@@ -147,7 +149,7 @@ class Results:
                 "\nhint: pip install pandas"
             ) from None
         about = {
-            name: {"chain": name, "lattice": lattice_name(log.dims), "beta": log.beta, "start": log.start}
+            name: {"chain": name, "system": system_name(log.dims), "coordinate": log.beta, "start": log.start}
             for name, log in self.state.chains.items()
         }
         parts = [pandas.DataFrame({**about[name], **columns}) for name, columns in self.rows.items()]

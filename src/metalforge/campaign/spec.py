@@ -7,7 +7,6 @@ writes them as a commented file. A typo fails with its path.
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -16,41 +15,21 @@ import msgspec
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.files import opened
+from metalforge.core.plugins import load_files, plugin_folder
 
 from .orderings import AUTO, arrange, ordering_of
-from .physics.finite_size import scales
 from .steerers import VolumeScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
-from .theories import Dims, Lattice, Plasma, Theory
-from .theories.table import SpecTable
+from .table import SpecTable
+from .theory import GROUP, Dims, Theory, TheoryField, decoded, find_theory, theory_names
 
-__all__ = ["Dims", "Lattice", "Plasma"]
 EARLY, FULL = "early-warm-up", "full-warm-up"
 PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
 """What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
-SHORTEST = 10
-"""Updates of a chain's warm-up, at least: what looks at them has no word of fewer."""
-DEFAULT_STEERERS = {"curve": "curve", "crossing": "bisection"}
-LATER: dict[str, dict[str, Any]] = {
-    "budget": {"target_of": "first"},
-    "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
-    "running": {
-        "isolation": "thread",
-        "exchange": "auto",
-        "substrate": "auto",
-        "lanes": (),
-        "rewire": True,
-        "checkpoints": "",
-        "cluster": "",
-    },
-    "screening": {"weights": ""},
-    "steering": {"points": (), "removed": (), "prior": "auto"},
-}
-"""Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
 
 
 class Budget(SpecTable, frozen=True, kw_only=True):
@@ -96,7 +75,7 @@ class Steering(SpecTable, frozen=True, kw_only=True):
 
     LEAST: ClassVar = {"steering.initial": 2, "steering.visit": 10, "steering.most": 2}
 
-    steerer: str = "conductor"
+    steerer: str = ""
     initial: int = 5
     visit: int = 600
     most: int = 60
@@ -106,10 +85,9 @@ class Steering(SpecTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expects = find_steerer(self.steerer).expects
         if isinstance(self.prior, tuple):
             PeakPrior(*self.prior)  # says what is wrong with it
-            if not expects:
+            if self.steerer and not find_steerer(self.steerer).expects:
                 raise SpecError(f"`steering.prior` is nothing to steerer `{self.steerer}`, which expects no peak")
 
     @property
@@ -187,8 +165,8 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
     seed: int = 1
     ordering: str = "C"
     placement: str = "A"
-    lattice: Lattice | None = None
-    plasma: Plasma | None = None
+    theory: TheoryField
+    plugins: tuple[str, ...] = ()
     budget: Budget = Budget(seconds=150.0)
     warmup: WarmUpPolicy = WarmUpPolicy()
     steering: Steering = Steering()
@@ -215,13 +193,14 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             arrange(self.ordering, self.theory.systems, {"cpu:0": 0})  # says what it misses
         if budget.target_of == "infinite" and len(on_the_line(self)) < 2:
             raise SpecError(
-                '`budget.target_of = "infinite"` wants two volumes at least with one N_t and N_s > 2 N_t. '
+                '`budget.target_of = "infinite"` wants two systems at least on one line'
+                f"{', ' + law.holds_where if (law := self.theory.size_law) and law.holds_where else ''}. "
                 f"Got {len(on_the_line(self))}"
             )
         systems = self.theory.systems
         for lane in self.running.lanes:
             if unknown := [dims for dims in lane.volumes if dims not in systems]:
-                raise SpecError(f"`running.lanes` may run volumes of `lattice.volumes` only. Got {unknown[0]}")
+                raise SpecError(f"`running.lanes` may run systems of the spec only. Got {unknown[0]}")
         served = [dims for lane in self.running.lanes for dims in lane.volumes or systems]
         if self.running.lanes and (idle := [dims for dims in systems if dims not in served]):
             raise SpecError(f"`running.lanes` leave a volume to nobody: {idle[0]}\nhint: name it in one of them")
@@ -233,49 +212,31 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             )
 
     def _check_theory(self) -> None:
-        """See that there is one physics, and nothing that belongs to another."""
-        if self.lattice is not None and self.plasma is not None:
-            raise SpecError("a campaign is of one physics: `[lattice]` or `[plasma]`. Got both")
-        if self.plasma is None:
-            if self.lattice is None:
-                msgspec.structs.force_setattr(self, "lattice", Lattice())
-            if self.warmup.shortest < SHORTEST:
-                raise SpecError(f"`warmup.shortest` must be at least {SHORTEST}. Got {self.warmup.shortest}")
-            if "peak" not in (wanted := find_steerer(self.steering.steerer).of):
-                raise SpecError(f"steerer `{self.steering.steerer}` is for a {' or '.join(wanted)}, not for a peak")
-            return
-        if self.steering.steerer == Steering().steerer:
-            steering = msgspec.structs.replace(self.steering, steerer=DEFAULT_STEERERS[self.plasma.target])
+        """See that nothing belongs to another physics, and take the steerer that this one has unless told."""
+        theory = self.theory
+        if not self.steering.steerer:
+            steering = msgspec.structs.replace(self.steering, steerer=theory.steerer)
             msgspec.structs.force_setattr(self, "steering", steering)
-        steerer, target = find_steerer(self.steering.steerer), self.plasma.target
-        if target not in steerer.of:
+        steerer = find_steerer(self.steering.steerer)
+        if theory.target not in steerer.of:
             raise SpecError(
-                f"steerer `{self.steering.steerer}` is for a {' or '.join(steerer.of)}, and a plasma "
-                f"{self.plasma.look_for} is a {target}\nhint: {DEFAULT_STEERERS[target]}, or uniform"
+                f"steerer `{self.steering.steerer}` is for a {' or '.join(steerer.of)}, and this campaign looks for a "
+                f"{theory.target}\nhint: {theory.steerer}, or uniform"
             )
-        self.plasma.check_warmup(self.warmup.longest)
-        if self.ordering != "C":
-            raise SpecError(f"`ordering` must be C for a plasma: others check links or read heads. Got {self.ordering}")
-        if self.running.exchange == "on":
-            raise SpecError("`running.exchange` is for Markov chains: trajectories cannot exchange couplings. Got on")
-
-    @property
-    def theory(self) -> Theory:
-        """The physics: its systems, its coordinate, its columns."""
-        found: Theory | None = self.plasma if self.lattice is None else self.lattice
-        assert found is not None, "checked when the spec was made"
-        return found
+        if self.warmup.shortest < theory.shortest_warmup:
+            raise SpecError(f"`warmup.shortest` must be at least {theory.shortest_warmup}. Got {self.warmup.shortest}")
+        if theory.orderings and self.ordering not in theory.orderings:
+            raise SpecError(
+                f"`ordering` must be {' or '.join(theory.orderings)} for a campaign of `{theory.table()}`: others check "
+                f"configurations or read heads, and it has neither. Got {self.ordering}"
+            )
+        if self.running.exchange == "on" and not theory.exchanges:
+            raise SpecError(f"`running.exchange` is nothing to chains of `{theory.table()}`. Got on")
+        theory.check(self)
 
     def with_theory(self, theory: Theory) -> Self:
         """Return it with another table of its physics."""
-        return msgspec.structs.replace(self, **{theory.table: theory})
-
-    @property
-    def gauge(self) -> Lattice:
-        """The lattice of a campaign that is known to be of one."""
-        if self.lattice is None:
-            raise SpecError("this is for lattices, and the campaign is of a plasma")
-        return self.lattice
+        return msgspec.structs.replace(self, theory=theory)
 
     @property
     def ends_warm_up_early(self) -> bool:
@@ -311,17 +272,13 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             # Half of the longest warm-up, as it turns out, over more statistics at a beta that is there.
             fresh_cost=1 + self.warmup.longest / 2 / self.steering.visit,
             seed=self.seed,
+            reach=self.theory.reach_of(dims),
         )
 
     @property
     def sha256(self) -> str:
         """Identify the spec: a resumed campaign must have the same."""
-        plain = {name: table for name, table in msgspec.to_builtins(self).items() if table is not None}
-        for table, fields in LATER.items():
-            for name, default in fields.items():
-                if table in plain and plain[table][name] == default:
-                    del plain[table][name]
-        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 def _placement(text: str) -> str:
@@ -335,18 +292,46 @@ def _placement(text: str) -> str:
 
 
 def on_the_line(spec: CampaignSpec) -> tuple[Dims, ...]:
-    """Return the volumes that an extrapolation to infinite volume is made of, in their order."""
-    if spec.lattice is None:
+    """Return the systems that an extrapolation to the infinite one is made of, in their order."""
+    law, systems = spec.theory.size_law, spec.theory.systems
+    if law is None:
         return ()
-    volumes = spec.lattice.volumes
-    return tuple(dims for dims in volumes if dims[3] == volumes[0][3] and scales(dims))
+    return tuple(one for one in systems if law.family(one) == law.family(systems[0]) and law.holds(one))
+
+
+def spec_from(plain: Mapping[str, Any]) -> CampaignSpec:
+    """Return the spec of what a file says, where the physics is a table by the name of its theory."""
+    fields = {field.name for field in msgspec.structs.fields(CampaignSpec)} - {"theory"}
+    if not (named := [name for name in plain if name not in fields]):
+        raise SpecError(f"a campaign has a table of its physics: {_tables()}\nhint: an empty one has its defaults")
+    if len(named) > 1:
+        raise SpecError(f"a campaign is of one physics: {_tables()}. Got {' and '.join(map(repr, named))}")
+    (name,) = named
+    if not isinstance(plain[name], Mapping):
+        raise SpecError(f"Object contains unknown field `{name}`")
+    table = {**plain[name], "kind": find_theory(name).table()}
+    return converted({**{key: value for key, value in plain.items() if key != name}, "theory": table})
+
+
+def converted(plain: Mapping[str, Any]) -> CampaignSpec:
+    """Return the spec of plain data as msgspec writes it."""
+    return msgspec.convert(plain, CampaignSpec, dec_hook=decoded)
+
+
+def _tables() -> str:
+    return " or ".join(f"[{name}]" for name in theory_names())
 
 
 def load_spec(path: Path) -> CampaignSpec:
-    """Return the spec of a TOML file."""
+    """Return the spec of a TOML file; plug-ins that it names are loaded, by paths from where it is."""
     with opened(path) as (stream, _):
         try:
-            return msgspec.toml.decode(stream.read(), type=CampaignSpec)
+            plain = msgspec.toml.decode(stream.read())
+            plugins = plain.get("plugins", [])
+            if not isinstance(plugins, list) or not all(isinstance(one, str) for one in plugins):
+                raise SpecError(f"`plugins` must be a list of files. Got {plugins!r}")
+            load_files(Path(path).parent / one for one in plugins)
+            return spec_from(plain)
         except ValueError as error:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 
@@ -355,38 +340,60 @@ class _Preset(SpecTable, frozen=True, kw_only=True):
     """A spec that ships, and what it is for."""
 
     about: str
-    spec: CampaignSpec
+    spec: dict[str, Any]
 
 
-class _Shipped(Mapping[str, Any]):
-    """One field of every preset by name; the file is read when somebody looks."""
+class _Shipped(Mapping[str, CampaignSpec]):
+    """Specs by name; the files of theories are read when somebody looks."""
 
-    def __init__(self, field: str) -> None:
-        self._field = field
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(_presets()[name], self._field)
+    def __getitem__(self, name: str) -> CampaignSpec:
+        return spec_from(_preset(name).spec)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_presets())
+        return (name for theory in theory_names() for name in _presets(theory))
 
     def __len__(self) -> int:
-        return len(_presets())
+        return sum(1 for _ in self)
+
+
+class _About(Mapping[str, str]):
+    """What each of them is for."""
+
+    def __getitem__(self, name: str) -> str:
+        return _preset(name).about
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PRESETS)
+
+    def __len__(self) -> int:
+        return len(PRESETS)
 
 
 @cache
-def _presets() -> dict[str, _Preset]:
-    return msgspec.toml.decode(files(__package__).joinpath("presets.toml").read_bytes(), type=dict[str, _Preset])
+def _presets(theory: str) -> dict[str, _Preset]:
+    """Return the presets of a theory: those of the file `presets.toml` in the package that has it, if there is one."""
+    folder = plugin_folder(GROUP, theory)
+    file = None if folder is None else folder / "presets.toml"
+    if file is None or not file.is_file():
+        return {}
+    return msgspec.toml.decode(file.read_bytes(), type=dict[str, _Preset])
 
 
-PRESETS: Mapping[str, CampaignSpec] = _Shipped("spec")
+def _preset(name: str) -> _Preset:
+    for theory in theory_names():
+        if name in (found := _presets(theory)):
+            return found[name]
+    raise KeyError(name)
+
+
+PRESETS: Mapping[str, CampaignSpec] = _Shipped()
 """Specs by name."""
-ABOUT: Mapping[str, str] = _Shipped("about")
+ABOUT: Mapping[str, str] = _About()
 """What each of them is for."""
 
 
 def preset(name: str) -> CampaignSpec:
     """Return a shipped spec."""
-    if name not in PRESETS:
+    if name not in set(PRESETS):
         raise UnknownNameError("preset", name, PRESETS)
     return PRESETS[name]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,14 +17,13 @@ from metalforge.core.errors import InternalError, MetalforgeError, SpecError
 from metalforge.core.phases import PHASES, Phase
 from metalforge.core.substrate import spelled
 
-from .observables import OrderName, order_of
-from .physics.evidence import EXCHANGE
-from .physics.series import PointSeries
-from .spec import CampaignSpec, Dims
+from .analysis.evidence import EXCHANGE
+from .analysis.series import PointSeries
+from .spec import CampaignSpec
 from .store import records
 from .store.columns import Column, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
-from .theories import Start
+from .theory import Dims, Start, Theory
 from .timeline import Timeline
 
 PEAK_PRIOR = "peak-prior"
@@ -37,20 +36,17 @@ NO_JOURNAL = "not a campaign's journal: it must begin with an `opened` record"
 
 
 class Drift(NamedTuple):
-    """Configurations evaluated again in higher precision: how many, and the largest differences in S / V, P and |L|."""
+    """Configurations evaluated again in higher precision: how many, and the largest differences by what is measured."""
 
     precision: str
     substrate: str
     checks: int = 0
-    action: float = 0.0
-    plaquette: float = 0.0
-    polyakov: float = 0.0
+    largest: Mapping[str, float] = {}
 
     def with_check(self, check: records.Checked) -> "Drift":
         """Return it with one more."""
-        found = check.drift_action, check.drift_plaquette, check.drift_polyakov
-        largest = (max(one, abs(other)) for one, other in zip(self[3:], found, strict=True))
-        return Drift(self.precision, self.substrate, self.checks + 1, *largest)
+        largest = {name: max(self.largest.get(name, 0.0), abs(found)) for name, found in check.drift.items()}
+        return Drift(self.precision, self.substrate, self.checks + 1, {**self.largest, **largest})
 
 
 def chain_name(number: int) -> str:
@@ -75,10 +71,6 @@ class ChainLog(BriefRepr):
     """The first chain of the ladder that it belongs to, if it does."""
     abandoned: bool = False
     """Whether it was given up."""
-    observable: OrderName = "abs_loop"
-    """The order parameter of the campaign."""
-    variable: str = "plaquette"
-    """The column that reweighting in beta reads."""
     by_phase: Counter[Phase] = field(default_factory=Counter)
     """Updates of each phase."""
     columns: dict[str, Column] = field(default_factory=dict)
@@ -138,23 +130,6 @@ class ChainLog(BriefRepr):
         there = self.columns.get(name)
         return np.zeros(0) if there is None else there.array(self.warmup if measured else 0)
 
-    def series(self, *, complete: bool = False) -> PointSeries:
-        """Return the measurement; `complete` leaves out what a visit under way has added."""
-        end = max(self.complete - self.warmup, 0) if complete else None
-        return PointSeries(
-            beta=self.beta,
-            dims=self.dims,
-            plaquette=self.column("plaquette"),
-            polyakov=self.column("polyakov_re") + 1j * self.column("polyakov_im"),
-            # In a ladder replicas from either start come to every coupling.
-            start="" if self.ladder else self.start,
-            observable=None if self.observable == "abs_loop" else order_of(self.observable, self.column),
-            action_density=None if self.variable == "plaquette" else self.column(self.variable),
-            chain=self.id,
-            ladder=self.ladder,
-            replica=self.column("replica") if self.ladder else None,
-        ).up_to(end)
-
     @property
     def settled(self) -> int:
         """Updates up to which no check is lacking: whoever goes on from there makes all that are."""
@@ -207,6 +182,24 @@ class ChainLog(BriefRepr):
             column.extend(values[known:] if known else values)
         self.by_phase[rows.phase] += count - known
         self.seconds += rows.seconds
+
+
+def series_of(theory: Theory, chain: ChainLog, *, complete: bool = False) -> PointSeries:
+    """Return the measurement of a chain; `complete` leaves out what a visit under way has added."""
+    end = max(chain.complete - chain.warmup, 0) if complete else None
+    return PointSeries(
+        beta=chain.beta,
+        dims=chain.dims,
+        energy=theory.energy_of(chain),
+        order=theory.order_of(chain.column),
+        volume=theory.volume_of(chain.dims),
+        # In a ladder replicas from either start come to every coupling.
+        start="" if chain.ladder else chain.start,
+        chain=chain.id,
+        ladder=chain.ladder,
+        replica=chain.column("replica") if chain.ladder else None,
+        order_name=theory.order.text,
+    ).up_to(end)
 
 
 def ladders_of(chains: Iterable[ChainLog]) -> list[list[ChainLog]]:
@@ -342,13 +335,14 @@ class CampaignState(BriefRepr):
         """
         complete = self.spec.running.deterministic
         chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
-        series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
+        theory = self.spec.theory
+        series = [series_of(theory, one, complete=complete) for one in sorted(chosen, key=lambda c: (c.beta, c.id))]
         # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
         names = {point.ladder for point in series}
-        ends = {name: min(len(p.plaquette) for p in series if p.ladder == name) for name in names if name}
+        ends = {name: min(len(p.energy) for p in series if p.ladder == name) for name in names if name}
         exchanged = any(ends.values()) and self.exchanging(dims)
         whole = [p.up_to(ends[p.ladder]) if p.ladder else p._replace(superseded=exchanged) for p in series]
-        return [point for point in whole if len(point.plaquette)]
+        return [point for point in whole if len(point.energy)]
 
     def exchanging(self, dims: Dims) -> bool:
         """Return whether chains of a volume are to exchange couplings: by the spec, or by its last look."""
@@ -501,10 +495,7 @@ class CampaignState(BriefRepr):
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
         self.visited[record.dims] += 1
-        number, theory, lattice = record.stream, self.spec.theory, self.spec.lattice
-        told_by: dict[str, Any] = {}
-        if lattice is not None:
-            told_by = {"observable": lattice.order, "variable": lattice.gauge.variable}
+        number, theory = record.stream, self.spec.theory
         for rung, beta in enumerate(record.betas or (record.beta,)):
             name = record.chain if rung == 0 else chain_name(number + rung)
             if name not in self.chains:
@@ -518,7 +509,6 @@ class CampaignState(BriefRepr):
                     quenched=record.quenched,
                     n_steps=record.n_steps,
                     ladder=record.chain if record.betas else "",
-                    **told_by,
                     spool=self.spool,
                 )
                 if record.betas:

@@ -13,15 +13,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .analysis.evidence import Evidence
 from .calling import FIELDS, What
 from .findings import target_looks
-from .physics.evidence import Evidence
 from .report.heads import decisions_by_head, why_not
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
-from .spec import Dims
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
-from .theories import Target, TheoryWords
+from .theory import Dims, Target, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
@@ -161,7 +160,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         name=spec.name,
         ordering=state.ordering + (" (auto)" if state.chosen else ""),
         steerer=spec.steering.steerer,
-        algorithm="molecular dynamics" if spec.lattice is None else spec.lattice.algorithm,
+        algorithm=spec.theory.update_is,
         coordinate=spec.theory.coordinate,
         target=spec.theory.target,
         words=spec.theory.words,

@@ -13,7 +13,6 @@ differences in updates and in beta are modelled, and are marked so.
 """
 
 from collections.abc import Iterator
-from math import hypot
 
 import msgspec
 
@@ -75,18 +74,16 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
 
     longest, monitor = spec.warmup.longest, Monitor(spec.warmup, early=spec.ends_warm_up_early)
     rows = slice(log.quenched, log.quenched + longest)
-    plaquette, re, im = (
-        log.column(name, measured=False)[rows].tolist() for name in ("plaquette", "polyakov_re", "polyakov_im")
-    )
-    loop = list(map(hypot, re, im))
+    columns = {name: log.column(name, measured=False)[rows].tolist() for name in log.columns}
+    energy, order = spec.theory.warmup_columns(columns)
     # Trajectories tune their step in the first half of the longest warm-up; chains of a ladder end it together.
-    least = (longest + 1) // 2 if spec.gauge.algorithm == "hmc" else 0
+    least = (longest + 1) // 2 if spec.theory.tuned else 0
     # While the steps of refused trajectories were tuned on nobody could end it.
     tuned = range(min((d.step for d in log.decisions if d.what == "warmup-goes-on"), default=log.warmup), log.warmup)
-    for n in () if log.ladder else range(least, min(len(loop) + 1, longest)):
-        if monitor.due(n) and log.quenched + n not in tuned and monitor.look(plaquette[:n], loop[:n]).ends:
+    for n in () if log.ladder else range(least, min(len(order) + 1, longest)):
+        if monitor.due(n) and log.quenched + n not in tuned and monitor.look(energy[:n], order[:n]).ends:
             return log.quenched + n
-    return log.quenched + longest if len(loop) >= longest else None
+    return log.quenched + longest if len(order) >= longest else None
 
 
 def _visit(state: CampaignState, visit: Assigned) -> Otherwise:

@@ -304,7 +304,6 @@ def adopt(
     """
     import msgspec
 
-    from metalforge.campaign.learning import taught_by
     from metalforge.campaign.running.own_weights import standings_of
     from metalforge.conductor.adopting import adopt as fold_in
     from metalforge.conductor.features import SCHEMA
@@ -315,6 +314,7 @@ def adopt(
         read_provenance,
         save_with_provenance,
     )
+    from metalforge.lattice.campaign.lessons import taught_by
     from metalforge.reservoir.files import expect_features, load_weights
 
     known = default_weights() if weights is None else load_weights(weights)

@@ -210,7 +210,7 @@ def _run(run: "Generation") -> bool:
 
 
 def _show_summary(summary: "GenerationSummary") -> None:
-    from metalforge.lattice.registered import Value
+    from metalforge.statistics.values import Value
 
     spec, sea = summary.spec, ""
     if spec.fermions is not None:

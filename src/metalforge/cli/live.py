@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.report.words import beta_text, duration, lattice_name
+from metalforge.campaign.analysis.evidence import Evidence
+from metalforge.campaign.report.words import duration, number_text, system_name
 from metalforge.campaign.view import BudgetView, ChainView, DecisionView, View, VolumeView
 
 WIDTH, HEIGHT = 80, 24
@@ -76,13 +76,13 @@ def _left_text(view: View) -> str:
 
 def _volume_text(view: View, volume: VolumeView) -> Text:
     """Return what is found of a volume, or why there is nothing."""
-    text, style = Text(f"{lattice_name(volume.dims)}  "), "bold green" if volume.established else "yellow"
+    text, style = Text(f"{system_name(volume.dims)}  "), "bold green" if volume.established else "yellow"
     if view.target != "peak":  # what there is, is in words
         text.append(volume.reason, style=style)
     elif volume.beta_c is None:
         return text.append(f"beta_c not located: {volume.reason}", style="yellow")
     else:
-        text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
+        text.append(f"beta_c = {number_text(volume.beta_c, volume.error)}", style=style)
     text.append(view.after_text(volume), style="yellow")
     if volume.established:
         return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
@@ -194,7 +194,7 @@ def _columns(shown: list[ChainView], coordinate: str, *, several: bool) -> list[
         numbers("per CPU s", [_figure(chain.per_second) for chain in shown]),
     ]
     if several:
-        columns.append(_Column("lattice", False, [Text(lattice_name(chain.dims)) for chain in shown]))
+        columns.append(_Column(view.words.system, False, [Text(system_name(chain.dims)) for chain in shown]))
     if any(chain.acceptance is not None for chain in shown):
         texts = ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}" for chain in shown]
         columns.append(numbers("accepted", texts))
@@ -238,7 +238,7 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     lines = []
     if previous is None:
         low, high = view.beta_range
-        where = ", ".join(lattice_name(volume.dims) for volume in view.volumes)
+        where = ", ".join(system_name(volume.dims) for volume in view.volumes)
         lines.append(
             f"{view.name}: {where}, {view.coordinate} {low:g} .. {high:g}, {view.algorithm}, ordering {view.ordering}"
         )

@@ -44,7 +44,7 @@ def asked(volume: list[str] | None, beta: str | None, remove: str | None, **plai
 
 def presets(as_json: Json = False) -> None:
     """List the presets of `scan`: their lattices, range and budget, and what they are for."""
-    from metalforge.campaign.report.words import budget_text, lattice_name
+    from metalforge.campaign.report.words import budget_text, system_name
     from metalforge.campaign.spec import ABOUT, PRESETS
 
     records = [
@@ -63,7 +63,7 @@ def presets(as_json: Json = False) -> None:
     rows = [
         (
             name,
-            ", ".join(lattice_name(dims) for dims in spec.theory.systems),
+            ", ".join(system_name(dims) for dims in spec.theory.systems),
             f"{spec.theory.coordinate} {spec.theory.low:.4g} to {spec.theory.high:.4g}",
             budget_text(spec),
             ABOUT[name],
@@ -141,7 +141,6 @@ def scan(
 
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
-    from metalforge.campaign.advice import known_of
     from metalforge.campaign.extending import asked_beside
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
@@ -164,8 +163,8 @@ def scan(
     if detach:
         raise _refused("--detach", "no --cluster", "beside --cluster: without one the campaign runs in this process")
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
-        for entry in known_of(wanted.lattice):
-            sys.stderr.write(f"known: {entry.cited}\n")
+        for fact in wanted.theory.report.known(wanted):
+            sys.stderr.write(f"known: {fact}\n")
         with live_page(directory, live, as_json):
             _run(campaign, as_json)
 
@@ -284,12 +283,12 @@ def replay(
 
 def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     """Print where another steerer would have measured, and what its visits are worth."""
-    from metalforge.campaign.report.words import beta_text, lattice_name, one_line
+    from metalforge.campaign.report.words import number_text, one_line, system_name
 
     visits = [
         (
             f"{visit.seconds:.1f}",
-            lattice_name(visit.dims),
+            system_name(visit.dims),
             f"{visit.was:.5g}",
             "-" if visit.beta is None else f"{visit.beta:.5g}",
             "measured" if visit.exact else "modelled",
@@ -297,7 +296,7 @@ def _say_steered(found: "Counterfactual", as_json: bool) -> None:
         )
         for visit in found.visits
     ]
-    columns = ("s", "lattice", f"beta, {found.own}", f"beta, {found.steerer}", "by outcomes", "why")
+    columns = ("s", "system", f"point, {found.own}", f"point, {found.steerer}", "by outcomes", "why")
     print_records(as_json, found, f"visits from record {found.at} on", columns, visits)
     if as_json:
         return
@@ -306,10 +305,10 @@ def _say_steered(found: "Counterfactual", as_json: bool) -> None:
         if not said:
             error = "no chain near it" if volume.other_error is None else f"an error of {volume.other_error:.2g}"
             said = (
-                f"beta_c = {beta_text(volume.beta_c, volume.error)} with {volume.was:.3g} effective samples there, "
+                f"beta_c = {number_text(volume.beta_c, volume.error)} with {volume.was:.3g} effective samples there, "
                 f"measured; {error} with {volume.other:.3g} by {found.steerer}, modelled"
             )
-        print_text(f"{lattice_name(volume.dims)}: {said}")
+        print_text(f"{system_name(volume.dims)}: {said}")
     again = f"{found.own}, worked out in the same way, decides {found.own_again} of {len(found.visits)} as it did"
     print_text(f"{again}; {found.note}")
 
@@ -381,7 +380,7 @@ def _spec(
     """Return the spec of a file or a preset, with what the command line changes."""
     import msgspec
 
-    from metalforge.campaign.spec import CampaignSpec, load_spec, preset
+    from metalforge.campaign.spec import converted, load_spec, preset
     from metalforge.core.errors import SpecError
 
     if path is not None and name is not None:
@@ -393,19 +392,18 @@ def _spec(
         plain["running"]["energy"] = energy
     if weights is not None:
         plain["screening"]["weights"] = str(weights)
-    return msgspec.convert(plain, CampaignSpec)
+    return converted(plain)
 
 
 def _run(campaign: "Campaign", as_json: bool) -> None:
     """Run with a live view; end by its result, or with the exit code of an interruption."""
     from metalforge.campaign import Results
-    from metalforge.campaign.advice import size_cautions
     from metalforge.pipeline import PipelineError
 
     from .live import LiveView
 
     if campaign.state.finished is None:
-        for caution in size_cautions(campaign.spec):
+        for caution in campaign.spec.theory.report.cautions(campaign.spec):
             sys.stderr.write(f"note: {caution}\n")
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import Block, Volley
-from metalforge.campaign.theories import Dims
+from metalforge.campaign.theory import Dims
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError, PlacementError
 from metalforge.core.quantities import Quantity

@@ -6,22 +6,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.report.figure_data import ComparedCampaign, compared_campaign
 from metalforge.campaign.report.figure_data_of_chains import (
     ChainMemory,
+    ComplexPlane,
     LadderSwaps,
-    LoopPlane,
     PeakSupport,
     histogram_edges,
     histogram_of,
-    history_of,
     memory_of,
-    plane_of,
     supports_of,
     swaps_of,
-    trajectory_of,
 )
 from metalforge.campaign.report.figure_data_of_run import (
     PipelineFigure,
@@ -30,7 +25,7 @@ from metalforge.campaign.report.figure_data_of_run import (
     silicon_figure,
 )
 from metalforge.campaign.report.result import findings_of, result_of
-from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
+from metalforge.campaign.report.words import duration, found_text, needed_text, number_text, one_line, system_text
 from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy
 from metalforge.campaign.view import View, VolumeView, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
@@ -61,7 +56,7 @@ class EvidenceLine(_Sent, frozen=True, kw_only=True):
 class VolumeLine(_Sent, frozen=True, kw_only=True):
     """What is found of one system in words, with its evidence; `found` is empty where nothing is."""
 
-    lattice: str
+    system: str
     found: str
     established: bool
     reason: str
@@ -127,15 +122,15 @@ class ChainSent(_Sent, frozen=True, kw_only=True):
 
     chain: str
     beta: float
-    lattice: str
+    system: str
     updates: int
     warmup: int
-    plaquette: tuple[list[Any], list[Any], list[Any]]
-    loop: tuple[list[Any], list[Any], list[Any]]
+    first: tuple[list[Any], list[Any], list[Any]]
+    second: tuple[list[Any], list[Any], list[Any]]
     order: str
     edges: list[Any]
     density: list[Any]
-    plane: LoopPlane | None
+    plane: ComplexPlane | None
     memory: ChainMemory | None
     swaps: LadderSwaps | None
     labels: tuple[str, str]
@@ -203,7 +198,7 @@ def _found_text(view: View, volume: VolumeView) -> str:
     if volume.error is None:
         return ""
     peak = view.target == "peak"
-    found = f"{view.words.found} = {beta_text(volume.beta_c, volume.error)}" if peak else volume.reason
+    found = f"{view.words.found} = {number_text(volume.beta_c, volume.error)}" if peak else volume.reason
     return found + view.after_text(volume)
 
 
@@ -213,7 +208,7 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
     view = view_of(state, state.last_at if now is None else now, last_decisions=0)
     volumes = tuple(
         VolumeLine(
-            lattice=lattice_text(volume.dims),
+            system=system_text(volume.dims),
             found=_found_text(view, volume),
             established=volume.established,
             reason=volume.reason,
@@ -273,28 +268,22 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
     chain = followed.state.chains.get(name)
     if chain is None:
         raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
-    if (target := followed.state.spec.theory.target) == "peak":
-        history, series = history_of(chain), chain.series()
-        histories, labels = (history.plaquette, history.loop), ("plaquette", "|L|")
-        order, words, plane = series.order, ORDERS[chain.observable].text, plane_of(series.polyakov)
-    else:
-        moved = trajectory_of(chain, target)
-        histories, labels = (moved.gamma, moved.seen), ("\u0393", moved.label)
-        order, words, plane = moved.measured, moved.label, None
+    shown = followed.state.spec.theory.report.history(followed.state, chain)
+    order = shown.measured
     histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
     return ChainSent(
         chain=name,
         beta=chain.beta,
-        lattice=lattice_text(chain.dims),
+        system=system_text(chain.dims),
         updates=chain.rows,
         warmup=chain.warmup,
-        plaquette=thinned(histories[0]),
-        loop=thinned(histories[1]),
-        labels=labels,
-        order=words,
+        first=thinned(shown.series[0]),
+        second=thinned(shown.series[1]),
+        labels=shown.labels,
+        order=shown.order,
         edges=[] if histogram is None else histogram.edges.tolist(),
         density=[] if histogram is None else histogram.density.tolist(),
-        plane=plane,
+        plane=shown.plane,
         memory=memory_of(order),
         swaps=swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,
     )
@@ -319,5 +308,5 @@ def transition_sent(followed: Followed) -> TransitionSent:
     """Return the transition as the report has it: seconds of work, so that it is asked of another process."""
     state = followed.state
     found = findings_of(state)
-    shown = compared_campaign(state, result_of(state, found), curves_of(state))
+    shown = compared_campaign(state, result_of(state, found), state.spec.theory.report.curves(state))
     return TransitionSent(at=followed.records, support=supports_of(found), **msgspec.structs.asdict(shown))

@@ -21,12 +21,13 @@ import msgspec
 import numpy as np
 
 from metalforge import __version__
+from metalforge.campaign.analysis.evidence import Finding, PlannedPoints, finding_of
 from metalforge.campaign.findings import finding
-from metalforge.campaign.physics.evidence import Finding, PlannedPoints, finding_of
-from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening
 from metalforge.campaign.state import CampaignState
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.series import loop_series
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
@@ -187,7 +188,7 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
     for i, seed in enumerate(seeds):
         mine = range(i * case.chains, (i + 1) * case.chains)
         points = [
-            PointSeries(float(beta), DIMS, plaquette[:, k], loop[:, k].astype(np.complex128), start)
+            loop_series(float(beta), DIMS, plaquette[:, k], loop[:, k].astype(np.complex128), start)
             for k, beta, start in zip(mine, betas, starts, strict=True)
         ]
         found = finding_of(points, PlannedPoints(), seed=seed, n_bootstrap=200)
@@ -201,7 +202,7 @@ def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
     spec = CampaignSpec(
         name="coverage",
         seed=seed,
-        lattice=Lattice(volumes=(case.dims,), beta_min=case.beta[0], beta_max=case.beta[1]),
+        theory=Lattice(volumes=(case.dims,), beta_min=case.beta[0], beta_max=case.beta[1]),
         budget=Budget(trajectories=case.trajectories, target_error=case.target),
         running=Running(deterministic=True, producers=one, checkpoint_s=1e9, substrate=case.substrate),
         # What the network says of a chain decides nothing here.

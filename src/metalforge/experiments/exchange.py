@@ -23,14 +23,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.phases import crossings
-from metalforge.campaign.physics.series import PointSeries
-from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.analysis.phases import crossings
+from metalforge.campaign.analysis.transition import locate
+from metalforge.lattice.campaign.series import loop_series
 from metalforge.lattice.chain import ChainSpec
-from metalforge.lattice.exchange import ReplicaLadder, Traffic, traffic
+from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval, mean_interval
 from metalforge.statistics import NotLocated
+from metalforge.statistics.traffic import Traffic, traffic
 
 from .cache import cached_arrays
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, spread, words
@@ -134,7 +135,7 @@ def seen(recipe: Recipe, rows: dict[str, Floats], low: float, high: float) -> Se
     moved = traffic(rows["replica"]) if recipe.exchange else Traffic(np.zeros(0), 0.0, recipe.updates)
     ladder = "all" if recipe.exchange else ""
     points = [
-        PointSeries(
+        loop_series(
             beta, recipe.dims, rows["plaquette"][:, k], loop[:, k], ladder=ladder, replica=rows["replica"][:, k]
         )
         for k, beta in enumerate(recipe.betas)

@@ -20,13 +20,14 @@ import numpy as np
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
 from metalforge.campaign.running.ladder import PointLadder
-from metalforge.campaign.running.lattice_point import LatticePoint
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Brief
-from metalforge.campaign.spec import CampaignSpec, Lattice, WarmUpPolicy
+from metalforge.campaign.spec import CampaignSpec, WarmUpPolicy
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.point import LatticePoint
 from metalforge.lattice.faults import FAULTS, FaultName, inject
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Dims
@@ -110,7 +111,7 @@ class Gated:
         lattice = Lattice(
             volumes=(case.dims,), beta_min=case.beta - 0.1, beta_max=case.beta + 0.1, algorithm=case.algorithm
         )
-        spec = CampaignSpec(seed=task.seed, lattice=lattice, warmup=WarmUpPolicy(longest=WARMUP, shortest=WARMUP))
+        spec = CampaignSpec(seed=task.seed, theory=lattice, warmup=WarmUpPolicy(longest=WARMUP, shortest=WARMUP))
         engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup, early=False)
         self._tools = Tools(spec=spec, files=chain_files(directory), monitor=monitor, engine=engine)
         self._path = directory / "chain.h5"

@@ -27,14 +27,15 @@ import numpy as np
 from scipy.stats import t as student
 
 from metalforge.campaign import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.analysis.transition import Transition, locate
 from metalforge.campaign.orderings import ORDERINGS
-from metalforge.campaign.physics.transition import Transition, locate
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.choosing import FEWEST, effective_samples
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
+from metalforge.lattice.campaign.theory import lattice_of
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics import NotLocated, gamma_method
@@ -102,7 +103,7 @@ class StrategyOutcome:
     @property
     def drift(self) -> float | None:
         """The largest difference of P or |L| that a check found; None without checks."""
-        drifts = [max(found.plaquette, found.polyakov) for found in self.state.drift.values()]
+        drifts = [max(found.largest[n] for n in ("plaquette", "polyakov")) for found in self.state.drift.values()]
         return max(drifts) if drifts else None
 
     @property
@@ -118,7 +119,7 @@ def strategies(settings: Settings) -> dict[str, CampaignSpec]:
         name="018",
         seed=settings.seed,
         ordering="C",
-        lattice=Lattice(volumes=(plan.target,), beta_min=plan.range[0], beta_max=plan.range[1]),
+        theory=Lattice(volumes=(plan.target,), beta_min=plan.range[0], beta_max=plan.range[1]),
         budget=Budget(seconds=plan.seconds),
         warmup=plan.warmup,
         steering=Steering(initial=4, visit=plan.visit),
@@ -128,12 +129,12 @@ def strategies(settings: Settings) -> dict[str, CampaignSpec]:
     replace = msgspec.structs.replace
     found = {SEQUENTIAL: replace(base, running=replace(base.running, producers=1))}
     for ordering in ORDERINGS:
-        lattice, screening = base.gauge, base.screening
+        lattice, screening = lattice_of(base), base.screening
         if ordering == "B":
             lattice = replace(lattice, volumes=(plan.target, plan.scout))
             screening = replace(screening, chi=plan.scout_flags)
-        found[ordering] = replace(base, ordering=ordering, lattice=lattice, screening=screening)
-    found[SINGLE] = replace(found["D"], lattice=replace(base.gauge, precision="f32"))
+        found[ordering] = replace(base, ordering=ordering, theory=lattice, screening=screening)
+    found[SINGLE] = replace(found["D"], theory=replace(lattice_of(base), precision="f32"))
     found["auto"] = replace(base, ordering="auto")
     return found
 
@@ -176,9 +177,9 @@ def _effective(state: CampaignState) -> Interval:
     """Return effective samples of |L| a second with the interval that the errors of tau_int make."""
     variance = 0.0
     for point in state.points(state.spec.theory.systems[0]):
-        if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
+        if len(point.order) >= FEWEST and np.ptp(point.order) > 0:
             tau = gamma_method(point.order)
-            variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
+            variance += (len(point.order) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
     if state.seconds <= 0:
         return Interval.around(0.0, inf)
     return Interval.around(effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds)
@@ -308,7 +309,7 @@ def busy() -> str:
 
 def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -> Iterator[ResultRow]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
-    of = partial(row_of, task, outcome.name, precision=outcome.state.spec.gauge.precision, less=False)
+    of = partial(row_of, task, outcome.name, precision=lattice_of(outcome.state.spec).precision, less=False)
     yield from (of(metric, figure, base[metric]) for metric, figure in outcome.figures.items())
     if outcome.found is not None:
         beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.analysis.transition import locate
 from metalforge.campaign.steerers import GaussianProcess, build_steerer
 from metalforge.conductor.baselines import says
 from metalforge.conductor.early_stop import first_yes

@@ -34,17 +34,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.transport import (
+from metalforge.campaign.steerers import CurveSteerer, Uniform
+from metalforge.core.steering import HistorySteerer, Steerer, Suggestion
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.plasma.campaign.theory import Plasma, gamma_at
+from metalforge.plasma.campaign.transport import (
     PointTransport,
     SegmentRows,
     curve_of,
     told_of,
     transport_of,
 )
-from metalforge.campaign.steerers import CurveSteerer, Uniform
-from metalforge.campaign.theories.plasma import Plasma, gamma_at
-from metalforge.core.steering import HistorySteerer, Steerer, Suggestion
-from metalforge.native.cpu_engine import cpu_engine
 from metalforge.plasma.observables import STRESSES
 from metalforge.plasma.spectrum import smooth_spectrum
 from metalforge.plasma.trajectory import TRANSPORT, SegmentWarmUp, TrajectoryRun

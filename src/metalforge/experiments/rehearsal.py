@@ -19,12 +19,13 @@ from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.running.recording import records_of
-from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
+from metalforge.campaign.spec import CampaignSpec, Running, Steering
 from metalforge.campaign.state import CampaignState, ChainLog, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
 from metalforge.core.phases import Phase
 from metalforge.core.rows import Segment
+from metalforge.lattice.campaign import Lattice
 
 from .exact_model import DIMS, ExactChains, ExactModel, ExactRows
 
@@ -49,12 +50,11 @@ def rehearsal_spec(
     prior: Literal["off"] | tuple[float, float] = "off",
 ) -> CampaignSpec:
     """Return the spec of a rehearsal: the defaults of a scan, over the range of the model."""
-    base = CampaignSpec()
+    base = CampaignSpec(theory=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high))
     return msgspec.structs.replace(
         base,
         name=model.name,
         seed=seed,
-        lattice=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high),
         budget=msgspec.convert(dict(budget), type(base.budget)),
         # A model's peak is where its constants put it, not where the transition curve has that of a lattice.
         steering=Steering(steerer="gaussian-process", prior=prior),

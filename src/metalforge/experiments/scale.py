@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from metalforge.campaign.report.words import lattice_name
+from metalforge.campaign.report.words import system_name
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.machines import ThisMachine
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering
 from metalforge.cluster.address import ClusterAddress
 from metalforge.cluster.joining import join, leave
 from metalforge.cluster.machines import RayMachines
+from metalforge.lattice.campaign import Lattice
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 
@@ -68,7 +69,7 @@ class ScaleCase(NamedTuple):
     def name(self) -> str:
         """What it is called in the table."""
         often = "" if self.failures <= FAILURES_PER_HOUR else f", failures x {self.failures / FAILURES_PER_HOUR:g}"
-        return f"{lattice_name(self.dims)}, {self.lanes:,} card{'s' * (self.lanes > 1)}{often}"
+        return f"{system_name(self.dims)}, {self.lanes:,} card{'s' * (self.lanes > 1)}{often}"
 
 
 LATTICES: tuple[Dims, ...] = ((16, 16, 16, 4), (24, 24, 24, 6), (32, 32, 32, 8), (48, 48, 48, 12))
@@ -154,7 +155,7 @@ def spec_of(lattice: SimulatedLattice, seed: int) -> CampaignSpec:
     return CampaignSpec(
         name="scale",
         seed=seed,
-        lattice=Lattice(
+        theory=Lattice(
             volumes=(lattice.dims,),
             beta_min=round(middle - HALF_RANGE, 3),
             beta_max=round(middle + HALF_RANGE, 3),
@@ -215,7 +216,7 @@ def on_cores(lanes: int, seconds: float, seed: int, cluster: "ModuleType | None"
     spec = CampaignSpec(
         name="scale",
         seed=seed,
-        lattice=Lattice(volumes=((8, 8, 8, 4),)),
+        theory=Lattice(volumes=((8, 8, 8, 4),)),
         budget=Budget(seconds=seconds),
         steering=Steering(steerer="gaussian-process"),
         running=Running(producers=lanes, substrate="cpu", exchange="off"),

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.published import PUBLISHED
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign.published import PUBLISHED
 from metalforge.native.engine import Dims
 
 from .exact_model import FIRST_ORDER, PLAQUETTES, ExactChains, ExactModel

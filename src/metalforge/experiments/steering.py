@@ -31,12 +31,14 @@ import numpy as np
 from metalforge import __version__
 from metalforge.campaign.findings import OTHERS, finding
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Estimated, Record, Rows
+from metalforge.campaign.theory import Dims
 from metalforge.conductor.scaling import VARIABLES, transition_curve
+from metalforge.lattice.campaign import Lattice
 from metalforge.substrates import discover
 
 from .lines import append_lines, file_of, read_lines, shard_of
@@ -187,7 +189,7 @@ def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
     return CampaignSpec(
         name="steering",
         seed=job.seed,
-        lattice=msgspec.convert(common | (quarks if case.sea else {}), Lattice),
+        theory=msgspec.convert(common | (quarks if case.sea else {}), Lattice),
         budget=Budget(trajectories=updates, target_error=case.target),
         warmup=WarmUpPolicy(longest=120, shortest=60) if case.sea else WarmUpPolicy(),
         steering=steering,

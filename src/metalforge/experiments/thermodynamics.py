@@ -19,13 +19,15 @@ from typing import NamedTuple
 import msgspec
 
 from metalforge import __version__
+from metalforge.campaign.analysis.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.findings import finding
-from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
-from metalforge.campaign.physics.published import PUBLISHED, derived_range
-from metalforge.campaign.report.words import lattice_name
+from metalforge.campaign.report.words import system_name
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.published import PUBLISHED, derived_range
+from metalforge.lattice.campaign.theory import FirstOrderLaw
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
@@ -86,9 +88,9 @@ def spec_of(volume: Volume, seed: int) -> CampaignSpec:
     low, high = derived_range(n_t) or (0.0, 0.0)
     centre, half = PUBLISHED[n_t].beta_c, min((high - low) / 2, WIDTH * (n_t / n_s) ** 3)
     return CampaignSpec(
-        name=f"thermodynamics {lattice_name(volume.dims)}",
+        name=f"thermodynamics {system_name(volume.dims)}",
         seed=seed,
-        lattice=Lattice(volumes=(volume.dims,), beta_min=round(centre - half, 4), beta_max=round(centre + half, 4)),
+        theory=Lattice(volumes=(volume.dims,), beta_min=round(centre - half, 4), beta_max=round(centre + half, 4)),
         budget=Budget(seconds=volume.seconds, target_error=volume.target),
         warmup=WarmUpPolicy(longest=1000, shortest=100),
         steering=Steering(most=volume.chains, initial=min(5, volume.chains)),
@@ -132,7 +134,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     known = {} if settings.quick else {line.dims: line for line in read_lines(file, VolumeFound)}
     missing = [] if settings.shard == TABLE else [volume for volume in volumes if volume.dims not in known]
     for number, volume in enumerate(missing):
-        progress(number, len(missing), f"{lattice_name(volume.dims)}, {volume.seconds:g} s")
+        progress(number, len(missing), f"{system_name(volume.dims)}, {volume.seconds:g} s")
         known[volume.dims] = found = run_volume(volume, settings.seed)
         if not settings.quick:
             append_lines(file, [found])
@@ -142,17 +144,17 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
     rows, table, checks = [], [HEAD], []
-    said = [f"not run yet: {', '.join(map(lattice_name, left))}"] if left else []
+    said = [f"not run yet: {', '.join(map(system_name, left))}"] if left else []
     for one in found:
         quoted = "none found" if one.beta_c is None or one.error is None else with_error(one.beta_c, one.error)
         verdict = "yes" if one.established else f"no: {one.lacking}"
-        table.append((lattice_name(one.dims), quoted, verdict, f"{one.updates:,}", f"{one.seconds:.0f}", one.silicon))
+        table.append((system_name(one.dims), quoted, verdict, f"{one.updates:,}", f"{one.seconds:.0f}", one.silicon))
         if one.beta_c is not None and one.error is not None:
-            rows.append(_row(lattice_name(one.dims), one.beta_c, one.error, one.dims[3]))
+            rows.append(_row(system_name(one.dims), one.beta_c, one.error, one.dims[3]))
     for n_t in sorted({one.dims[3] for one in found}):
         known, mine = PUBLISHED[n_t], [one for one in found if one.dims[3] == n_t]
         peaks = [VolumePeak(one.dims, one.beta_c, one.error) for one in mine if one.beta_c is not None and one.error]
-        fit, cautions = extrapolate(peaks) if peaks else (None, ())
+        fit, cautions = extrapolate(peaks, FirstOrderLaw()) if peaks else (None, ())
         said += [f"N_t = {n_t}: {caution}" for caution in cautions]
         if fit is None:
             continue

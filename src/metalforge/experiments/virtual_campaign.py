@@ -20,11 +20,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.physics.series import PointSeries
-from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.analysis.selection import observe
+from metalforge.campaign.analysis.series import PointSeries
+from metalforge.campaign.analysis.transition import locate
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
+from metalforge.lattice.campaign.series import loop_series
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
@@ -94,7 +95,7 @@ def _recorded(spec: TapeSpec, i: int) -> NDArray[np.float64]:
 
 def _as_series(beta: float, dims: Dims, rows: Rows) -> PointSeries:
     wide = rows.astype(np.float64)
-    return PointSeries(beta, dims, wide[:, 0], wide[:, 1] + 1j * wide[:, 2])
+    return loop_series(beta, dims, wide[:, 0], wide[:, 1] + 1j * wide[:, 2])
 
 
 class TapeSource:
@@ -210,7 +211,5 @@ def _joined(blocks: Sequence[PointSeries]) -> PointSeries:
     first = blocks[0]
     if len(blocks) == 1:
         return first
-    plaquette = np.concatenate([block.plaquette for block in blocks])
-    polyakov = np.concatenate([block.polyakov for block in blocks])
-    observable = None if first.observable is None else np.concatenate([block.order for block in blocks])
-    return first._replace(plaquette=plaquette, polyakov=polyakov, observable=observable)
+    energy, order = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("energy", "order"))
+    return first._replace(energy=energy, order=order)

@@ -18,11 +18,12 @@ from metalforge.core.files import remove_half_written
 from metalforge.core.rows import Row
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from metalforge.statistics.estimate import MIN_LENGTH
+from metalforge.statistics.values import Value, value_of
 
 from .chain import Chain, ChainSpec
 from .hmc import EnergyProbe
 from .io import write_links
-from .registered import Value, named, value_of
+from .registered import named
 from .run import ChainRun
 from .warmup import WarmUp
 

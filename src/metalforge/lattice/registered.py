@@ -9,16 +9,14 @@ and reports, when it is measured and how it is averaged is said here and nowhere
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import PHASES, Phase
-from metalforge.statistics import Estimate, gamma_method
-from metalforge.statistics.estimate import MIN_LENGTH, with_error
+from metalforge.statistics.estimate import with_error
 
 from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
 
@@ -86,19 +84,6 @@ class Observable:
         return {"nothing": True, "trajectories": trajectories, "sea": sea}[self.needs]
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean with its error and integrated autocorrelation time; None where there are too few measurements for them."""
-
-    mean: float
-    error: float | None
-    tau_int: float | None
-
-    @classmethod
-    def of(cls, found: Estimate) -> Self:
-        """Return an estimate as it is quoted."""
-        return cls(mean=found.mean, error=found.error, tau_int=found.tau_int)
-
-
 _REGISTERED: dict[str, Observable] = {}
 
 
@@ -130,16 +115,6 @@ def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tupl
         if not observable.fits(trajectories=trajectories, sea=sea):
             raise SpecError(f"`{observable.name}` needs {observable.needs}, which these chains do not have")
     return tuple(dict.fromkeys([*names, *more]))
-
-
-def value_of(observable: Observable, column: Floats, *, fewest: int = MIN_LENGTH) -> Value | None:
-    """Return how a column of measurements is quoted; None below `fewest` finite rows, where no error is known."""
-    rows = np.asarray(observable.transform(column[np.isfinite(column)]), np.float64)
-    if not observable.error:
-        return Value(mean=float(rows.mean()), error=None, tau_int=None) if rows.size else None
-    if rows.size < fewest:
-        return None
-    return Value.of(gamma_method(rows))
 
 
 def _whole(mean: float, error: float) -> str:

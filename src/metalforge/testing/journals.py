@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice
+from metalforge.campaign.analysis.evidence import Evidence
+from metalforge.campaign.spec import Budget, CampaignSpec
 from metalforge.campaign.state import chain_name
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
@@ -34,10 +34,12 @@ from metalforge.campaign.store.records import (
     Topology,
 )
 from metalforge.core.closing import Closing
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.theory import lattice_of
 
 SPEC = CampaignSpec(
     name="made",
-    lattice=Lattice(volumes=((12, 12, 12, 4),), beta_min=5.66, beta_max=5.72),
+    theory=Lattice(volumes=((12, 12, 12, 4),), beta_min=5.66, beta_max=5.72),
     budget=Budget(trajectories=10**8),
 )
 DIMS = SPEC.theory.systems[0]
@@ -51,7 +53,7 @@ STAGES = ("produce", "screen", "record", "steer")
 
 def made_records(chains: int = 200, seed: int = 1) -> Iterator[Record]:
     """Yield the records of a campaign that never ends, all chains in turn, by a clock that begins in 2027."""
-    lattice = SPEC.gauge
+    lattice = lattice_of(SPEC)
     betas = np.linspace(lattice.beta_min, lattice.beta_max, chains)
     rng = np.random.default_rng(seed)
     lanes = [f"cpu:{lane}" for lane in range(LANES)]

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge import campaign
-from metalforge.campaign.learning import ENOUGH, Lessons, labels_of, lessons_of
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.expecting import HEAD, RULE
@@ -33,6 +32,7 @@ from metalforge.conductor.shipped import (
 )
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.lattice.campaign.lessons import ENOUGH, Lessons, labels_of, lessons_of
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.reservoir.weights import Ranges
 from metalforge.statistics import gamma_method
@@ -171,7 +171,7 @@ def test_a_campaign_reads_with_the_weights_it_was_given_and_keeps_them(adopted, 
 
 @pytest.mark.parametrize(
     ("base", "read"),
-    [(SMALL, {"beta_priority"}), (msgspec.structs.replace(SMALL, lattice=WITH_QUARKS), {"cg_estimate"})],
+    [(SMALL, {"beta_priority"}), (msgspec.structs.replace(SMALL, theory=WITH_QUARKS), {"cg_estimate"})],
 )
 def test_a_campaign_reads_the_heads_that_weights_of_another_layout_share_with_its_own(base, read, tmp_path):
     with as_file(FOLDER / "gpu-prep-11.safetensors") as path:

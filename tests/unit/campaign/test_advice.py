@@ -1,11 +1,12 @@
 """What is said before a run: small lattices."""
 
-from metalforge.campaign.advice import size_cautions
-from metalforge.campaign.spec import CampaignSpec, Lattice
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.advice import size_cautions
 
 
 def spec_of(*volumes, **lattice):
-    return CampaignSpec(lattice=Lattice(volumes=volumes, beta_min=5.0, beta_max=6.0, **lattice))
+    return CampaignSpec(theory=Lattice(volumes=volumes, beta_min=5.0, beta_max=6.0, **lattice))
 
 
 def test_an_aspect_ratio_below_two_is_said_and_two_is_fine():

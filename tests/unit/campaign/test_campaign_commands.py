@@ -287,7 +287,7 @@ def test_the_command_line_says_what_the_campaign_says(shared):
     assert "within the range" in str(typed("coupling", "50").exception)
     assert typed("coupling", "5.45", "--widen").exit_code == 0
     assert typed("remove", "5.45").exit_code == 0
-    assert shared.campaign.spec.lattice == LONG.lattice
+    assert shared.campaign.spec.theory == LONG.theory
     assert "not paused" in str(typed("resume").exception)
     assert "unknown command" in str(typed("explode").exception)
     assert "no value" in str(typed("pause", "now").exception)

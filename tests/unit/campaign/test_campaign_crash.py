@@ -29,7 +29,7 @@ ORDERINGS = {
     "B": msgspec.structs.replace(
         SHORT,
         ordering="B",
-        lattice=msgspec.structs.replace(SHORT.lattice, volumes=(TARGET, SCOUT)),
+        theory=msgspec.structs.replace(SHORT.theory, volumes=(TARGET, SCOUT)),
         budget=Budget(trajectories=300),
         screening=msgspec.structs.replace(SHORT.screening, chi=0.14),
     ),
@@ -114,7 +114,9 @@ def told(state):
     return {
         "rows, links and visits": state.digest(),
         "decisions": sorted((d.what, d.chain, d.step, d.by, d.reason, d.value, d.done) for d in about_chains),
-        "checks": sorted((c.chain, c.step, c.drift_action, c.drift_plaquette, c.drift_polyakov) for c in state.checks),
+        "checks": sorted(
+            (c.chain, c.step, c.drift["action"], c.drift["plaquette"], c.drift["polyakov"]) for c in state.checks
+        ),
         "promised": {c.id: (c.promised, sorted(c.unchecked)) for c in chains},
         "screened": {(c.id, s.step, s.chi, s.flagged, *sorted(s.heads.items())) for c in chains for s in c.screened},
         "estimates": [msgspec.structs.replace(e, at=0.0) for e in state.estimates],

@@ -180,7 +180,7 @@ def test_a_device_is_given_back_where_its_worker_fails(monkeypatch):
 
 def test_an_unknown_field_is_named_with_its_path(tmp_path):
     (tmp_path / "spec.toml").write_text("[lattice]\nbeta_mim = 5.0\n")
-    with pytest.raises(SpecError, match=r"beta_mim.*\$\.lattice"):
+    with pytest.raises(SpecError, match=r"beta_mim.*\$\.theory"):
         load_spec(tmp_path / "spec.toml")
 
 

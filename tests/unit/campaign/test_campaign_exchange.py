@@ -7,10 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.analysis.evidence import EXCHANGE, PlannedPoints, Want, exchange_pays, finding_of
+from metalforge.campaign.analysis.selection import prepare
 from metalforge.campaign.calling import SOCKET
-from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, exchange_pays, finding_of
-from metalforge.campaign.physics.selection import prepare
-from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, couplings_of, refined
@@ -18,8 +17,9 @@ from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
 from metalforge.campaign.state import fold, ladders_of
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Estimated, Record
+from metalforge.lattice.campaign.series import loop_series
 from metalforge.lattice.chain import Chain
-from metalforge.lattice.exchange import Traffic
+from metalforge.statistics.traffic import Traffic
 from reference.small_campaigns import ROUNDS
 
 LADDERS = msgspec.structs.replace(
@@ -34,7 +34,7 @@ HMC = msgspec.structs.replace(
     LADDERS,
     name="ladders-hmc",
     budget=Budget(trajectories=700),
-    lattice=msgspec.structs.replace(LADDERS.lattice, algorithm="hmc", tau=0.5, n_steps=3),
+    theory=msgspec.structs.replace(LADDERS.theory, algorithm="hmc", tau=0.5, n_steps=3),
     steering=msgspec.structs.replace(ROUNDS.steering, visit=20),
 )
 
@@ -147,7 +147,7 @@ def test_the_journal_alone_gives_the_ladders_back(whole, tmp_path):
 
 def test_the_first_ladder_spans_what_was_asked_for_and_goes_on(whole):
     made = list(by_couplings(list(whole.chains.values())))
-    assert (made[0][0], made[0][-1]) == (LADDERS.lattice.beta_min, LADDERS.lattice.beta_max)
+    assert (made[0][0], made[0][-1]) == (LADDERS.theory.beta_min, LADDERS.theory.beta_max)
     assert [v.fresh for v in whole.visits[:3]] == [True, True, False]
     assert "asked for" in whole.visits[0].reason
 
@@ -190,7 +190,7 @@ def two_phases(rng, beta, *, crossings, rows=1200, first=0):
     phase = np.arange(rows) * (crossings + 1) // rows % 2 ^ first
     loop = 0.1 + 0.3 * phase + 0.02 * rng.normal(size=rows)
     plaquette = 0.42 + 0.01 * phase + 0.0015 * rng.normal(size=rows)
-    return PointSeries(beta, (8, 8, 8, 2), plaquette, loop.astype(complex), "hot")
+    return loop_series(beta, (8, 8, 8, 2), plaquette, loop.astype(complex), "hot")
 
 
 @pytest.mark.parametrize(("crossings", "asked"), [(1, True), (60, False)])
@@ -255,7 +255,7 @@ def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_p
     state = ran(spec, tmp_path / "run")
     assert ladders(state)
     assert len(state.checks) == sum(c.promised for c in state.chains.values()) == state.trajectories
-    assert max(abs(check.drift_plaquette) for check in state.checks) < 1e-10
+    assert max(abs(check.drift["plaquette"]) for check in state.checks) < 1e-10
 
 
 @pytest.mark.chaos

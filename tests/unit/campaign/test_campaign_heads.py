@@ -9,10 +9,11 @@ from metalforge.campaign import Results
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.heads import load_heads
-from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy, preset
+from metalforge.campaign.spec import Budget, Running, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
+from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import WarmUp, warm_up_step
@@ -22,7 +23,7 @@ from reference.trusted_heads import KINDS, scores
 SEA = msgspec.structs.replace(
     ROUNDS,
     name="sea",
-    lattice=msgspec.structs.replace(WITH_QUARKS, n_steps=6),
+    theory=msgspec.structs.replace(WITH_QUARKS, n_steps=6),
     budget=Budget(trajectories=160),
     warmup=WarmUpPolicy(longest=12, shortest=10, quenched=4),
     steering=Steering(visit=20, initial=3),
@@ -50,10 +51,10 @@ def sea(tmp_path_factory):
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, integrator="omelyan2")), "leapfrog"),
-        (msgspec.structs.replace(SEA, lattice=preset("dynamical-nf4").lattice), "leapfrog"),
+        (msgspec.structs.replace(SEA, theory=msgspec.structs.replace(SEA.theory, integrator="omelyan2")), "leapfrog"),
+        (msgspec.structs.replace(SEA, theory=preset("dynamical-nf4").theory), "leapfrog"),
         (
-            msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, volumes=((8, 8, 8, 4),))),
+            msgspec.structs.replace(SEA, theory=msgspec.structs.replace(SEA.theory, volumes=((8, 8, 8, 4),))),
             "N_t = 2, not 4",
         ),
     ],
@@ -133,7 +134,7 @@ HMC = msgspec.structs.replace(
     ROUNDS,
     name="hmc",
     seed=3,
-    lattice=Lattice(
+    theory=Lattice(
         volumes=((4, 4, 4, 4),), beta_min=5.3, beta_max=5.9, algorithm="hmc", integrator="leapfrog", n_steps=10
     ),
     budget=Budget(trajectories=1200),

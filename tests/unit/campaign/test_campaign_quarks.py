@@ -4,24 +4,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.advice import known_of
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import result_of
 from metalforge.campaign.report.sections import quarks_section
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy, preset
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
 from metalforge.core.errors import InternalError
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.advice import known_of
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.warmup import WarmUp, warm_up_step
 
 SEA = CampaignSpec(
     name="quarks",
     seed=5,
-    lattice=Lattice(
+    theory=Lattice(
         volumes=((4, 4, 4, 2),),
         beta_min=4.0,
         beta_max=5.0,
@@ -93,8 +94,8 @@ def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(reco
 
 
 def test_quenched_campaigns_have_no_such_columns():
-    assert set(CONDENSATE) <= set(SEA.lattice.columns())
-    assert not set(CONDENSATE) & set(preset("demo").lattice.columns())
+    assert set(CONDENSATE) <= set(SEA.theory.columns())
+    assert not set(CONDENSATE) & set(preset("demo").theory.columns())
 
 
 def test_a_resumed_campaign_has_the_same_condensates(records, tmp_path):
@@ -120,7 +121,7 @@ def test_a_journal_without_condensates_is_folded_and_reported(records):
     state = fold(older(records))
     result = result_of(state)
     assert not any(chain.quarks for chain in result.chains)
-    assert "No chain" in quarks_section(state.spec.lattice, result, {})
+    assert "No chain" in quarks_section(state, result, {})
     assert result.observable == "re_loop"
 
 
@@ -158,10 +159,10 @@ def test_what_is_steered_and_located_is_the_real_part_of_the_loop(records):
 
 
 def test_what_is_known_is_said_for_quarks_only():
-    assert known_of(preset("demo").lattice) == ()
-    said = " ".join(entry.text + entry.source for entry in known_of(preset("dynamical-nf4").lattice))
+    assert known_of(preset("demo").theory) == ()
+    said = " ".join(entry.text + entry.source for entry in known_of(preset("dynamical-nf4").theory))
     assert "5.04" in said
     assert "hep-lat/0209146" in said
-    other = " ".join(entry.text for entry in known_of(SEA.lattice))
+    other = " ".join(entry.text for entry in known_of(SEA.theory))
     assert "5.04" not in other
     assert "N_t = 2" in other

@@ -35,7 +35,7 @@ def test_the_target_error_ends_a_campaign_and_it_says_so(tmp_path):
         state = campaign.run()
     assert state.finished.stopped_by == "target"
     assert state.trajectories < 10_000
-    assert state.latest(spec.lattice.volumes[0]).error <= 0.05
+    assert state.latest(spec.theory.volumes[0]).error <= 0.05
 
 
 def test_a_campaign_goes_on_where_its_last_rows_undo_the_evidence(tmp_path, monkeypatch):

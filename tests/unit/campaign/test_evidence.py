@@ -5,8 +5,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.agreement import ratio_pull, share_pull
-from metalforge.campaign.physics.evidence import (
+from metalforge.campaign.analysis.agreement import ratio_pull, share_pull
+from metalforge.campaign.analysis.evidence import (
     FALSE_ALARM,
     MAX_PULL,
     MIN_BLOCKS,
@@ -15,9 +15,9 @@ from metalforge.campaign.physics.evidence import (
     finding_of,
     pull_limit,
 )
-from metalforge.campaign.physics.phases import crossings, sides, transits
-from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.analysis.phases import crossings, sides, transits
 from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, RARE, ExactChains
+from metalforge.lattice.campaign.series import loop_series
 
 PLAN = PlannedPoints(5, 5)
 
@@ -30,7 +30,7 @@ def measured(model, betas, rows, *, seed=1, starts=("hot", "cold"), warm=600):
     chains.advance(range(len(betas)), warm)
     plaquette, loop, _ = chains.advance(range(len(betas)), rows)
     return [
-        PointSeries(b, DIMS, plaquette[:, i], loop[:, i].astype(complex), starts[i % len(starts)])
+        loop_series(b, DIMS, plaquette[:, i], loop[:, i].astype(complex), starts[i % len(starts)])
         for i, b in enumerate(betas)
     ]
 
@@ -67,7 +67,7 @@ def test_an_order_parameter_of_another_name_is_not_called_the_modulus_of_the_loo
     centre = CROSSOVER.peak()[0]
     points = measured(CROSSOVER, centre + np.array([-0.02, -0.01, 0.0, 0.01, 0.02]), 1500)
     plain = finding_of(points, PLAN, seed=1, n_bootstrap=20)
-    named = finding_of([p._replace(observable=p.abs_loop) for p in points], PLAN, seed=1, n_bootstrap=20)
+    named = finding_of([p._replace(order_name="the order parameter") for p in points], PLAN, seed=1, n_bootstrap=20)
     assert named.transition == plain.transition
     assert [item.value for item in named.evidence] == [item.value for item in plain.evidence]
     assert any("|L|" in item.name + item.text for item in plain.evidence)
@@ -96,10 +96,10 @@ def stuck(model, below, above, rows, seed=3):
     quiet = []
     for beta, start in [*((b, "hot") for b in below), *((b, "cold") for b in above)]:
         point = measured(model, [beta], rows, seed=seed + int(1e4 * beta), starts=(start,), warm=5)[0]
-        loop = point.abs_loop
+        loop = point.order
         inside = loop < 0.15 if start == "hot" else loop > 0.27
         chosen = np.flatnonzero(inside)[:rows]
-        quiet.append(point._replace(plaquette=point.plaquette[chosen], polyakov=point.polyakov[chosen]))
+        quiet.append(point._replace(energy=point.energy[chosen], order=point.order[chosen]))
     return quiet
 
 
@@ -219,16 +219,16 @@ def test_pulls_of_right_chains_scatter_as_those_of_a_gaussian(found_large):
 
 def inside_one_phase(point, *, upper, times=1):
     """A chain that never left one of its phases: its rows in the other are replaced."""
-    there = np.flatnonzero((point.abs_loop > 0.27) if upper else (point.abs_loop < 0.15))
-    chosen = np.resize(there, times * point.plaquette.size)
-    return point._replace(plaquette=point.plaquette[chosen], polyakov=point.polyakov[chosen])
+    there = np.flatnonzero((point.order > 0.27) if upper else (point.order < 0.15))
+    chosen = np.resize(there, times * point.energy.size)
+    return point._replace(energy=point.energy[chosen], order=point.order[chosen])
 
 
 def widened(point):
     """A chain whose |L| fluctuates a twelfth too much inside its phases, with the right means."""
-    loop, upper = point.abs_loop, sides(point.abs_loop, 0.15, 0.27)
+    loop, upper = point.order, sides(point.order, 0.15, 0.27)
     means = np.where(upper, loop[upper].mean(), loop[~upper].mean())
-    return point._replace(polyakov=np.abs(means + 1.08 * (loop - means)).astype(complex))
+    return point._replace(order=np.abs(means + 1.08 * (loop - means)))
 
 
 @pytest.mark.parametrize(

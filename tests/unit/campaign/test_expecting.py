@@ -13,7 +13,7 @@ from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, 
 from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.running.suggestions import AskAhead
 from metalforge.campaign.running.visits import VisitPlan
-from metalforge.campaign.spec import Budget, Lattice, Steering
+from metalforge.campaign.spec import Budget, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Decided, Estimated, Record, Screened
@@ -21,6 +21,7 @@ from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import SteererState, Suggestion
+from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS as UNSTEERED
 from reference.small_campaigns import WITH_QUARKS
 
@@ -121,20 +122,20 @@ def test_without_a_word_the_curve_speaks_once_and_only_for_a_volume_that_has_not
     begun = opened(ROUNDS)
     begun.apply(visit(0, 5.1))
     assert PeakPriors(ROUNDS).news(begun, SMALL) is None
-    elsewhere = with_prior("auto", lattice=Lattice(volumes=(SMALL,), beta_min=6.5, beta_max=7.0))
+    elsewhere = with_prior("auto", theory=Lattice(volumes=(SMALL,), beta_min=6.5, beta_max=7.0))
     assert PeakPriors(elsewhere).news(opened(elsewhere), SMALL) is None
 
 
 @pytest.mark.parametrize("dims", [(8, 8, 8, 4), (12, 12, 12, 4), (4, 6, 8, 2), (10, 10, 10, 2)])
 def test_the_prior_is_where_the_features_of_its_chains_have_the_transition_to_the_last_bit(dims):
-    spec = with_prior("auto", lattice=Lattice(volumes=(dims,), beta_min=4.0, beta_max=7.0))
+    spec = with_prior("auto", theory=Lattice(volumes=(dims,), beta_min=4.0, beta_max=7.0))
     said = PeakPriors(spec).news(opened(spec), dims)
     there = transition_of(dims[3], ChainContext(beta=5.0, dims=dims).n_s)
     assert (said.value, said.width) == (there.mean, there.error)
 
 
 def test_sea_quarks_and_steerers_that_expect_nothing_have_no_prior():
-    quarks = msgspec.structs.replace(ROUNDS, lattice=WITH_QUARKS)
+    quarks = msgspec.structs.replace(ROUNDS, theory=WITH_QUARKS)
     assert PeakPriors(quarks).news(opened(quarks), SMALL) is None
     even = msgspec.structs.replace(ROUNDS, steering=Steering(steerer="uniform"))
     assert PeakPriors(even).news(opened(even), SMALL) is None
@@ -148,8 +149,8 @@ def look(dims, *, established, beta_c=5.08, error=0.002):
 
 @pytest.mark.parametrize("quarks", [False, True])
 def test_scouts_speak_for_larger_volumes_and_better_once_they_are_established(quarks):
-    lattice = WITH_QUARKS if quarks else ROUNDS.lattice
-    spec = msgspec.structs.replace(ROUNDS, lattice=msgspec.structs.replace(lattice, volumes=(LARGE, SMALL)))
+    lattice = WITH_QUARKS if quarks else ROUNDS.theory
+    spec = msgspec.structs.replace(ROUNDS, theory=msgspec.structs.replace(lattice, volumes=(LARGE, SMALL)))
     state, speak = opened(spec), PeakPriors(spec)
     for number in range(spec.steering.initial):
         assert speak.news(state, LARGE) is None or not quarks
@@ -271,7 +272,7 @@ def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():
 
 def test_a_larger_volume_begins_after_the_first_points_of_its_scout(tmp_path):
     lattice = Lattice(volumes=(LARGE, SMALL), beta_min=4.9, beta_max=5.3)
-    spec = with_prior("auto", lattice=lattice, budget=Budget(trajectories=2500))
+    spec = with_prior("auto", theory=lattice, budget=Budget(trajectories=2500))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
     order = [visit.dims for visit in state.visits]

@@ -53,10 +53,10 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     asked = [visit for visit in new if visit.by == "user"]
     # Both points in both volumes, before the steerer is asked again; the range has grown to hold them.
     assert {(visit.dims, visit.beta) for visit in asked} == {
-        (d, b) for d in after.spec.lattice.volumes for b in MORE.betas
+        (d, b) for d in after.spec.theory.volumes for b in MORE.betas
     }
     assert new[: len(asked)] == asked
-    assert after.spec.lattice.beta_min == 4.85
+    assert after.spec.theory.beta_min == 4.85
     records = read_journal(copy / JOURNAL, Record).records
     assert [r.command for r in records if isinstance(r, Extended)] == [("metalforge", "resume")]
     assert sum(isinstance(record, Finished) for record in records) == 2
@@ -157,8 +157,8 @@ def test_a_coupling_outside_the_range_is_refused_unless_the_range_is_widened(fin
             asked_beside(ROUNDS, Extension(betas=(5.0, outside)))
         with pytest.raises(SpecError, match="within the range"):
             extended(state, Extension(trajectories=500, betas=(outside,)))
-    assert asked_beside(ROUNDS, Extension(betas=(50.0,), widen=True)).lattice.beta_max == 50.0
-    assert extended(state, Extension(trajectories=500, betas=(4.9, 5.3))).lattice == ROUNDS.lattice
+    assert asked_beside(ROUNDS, Extension(betas=(50.0,), widen=True)).theory.beta_max == 50.0
+    assert extended(state, Extension(trajectories=500, betas=(4.9, 5.3))).theory == ROUNDS.theory
 
 
 def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
@@ -169,7 +169,7 @@ def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
     gone = (busy.beta, 6.0)
     with Campaign.resume(copy, more=Extension(trajectories=900, remove=gone)) as campaign:
         after = campaign.run()
-    assert after.spec.lattice == ROUNDS.lattice
+    assert after.spec.theory == ROUNDS.theory
     assert after.spec.steering.points == (5.07,)
     new = after.visits[len(before.visits) :]
     assert 5.07 in [visit.beta for visit in new]
@@ -211,9 +211,9 @@ def test_an_ordering_that_runs_one_volume_takes_no_other(finished):
 def test_beside_a_spec_budgets_and_volumes_take_its_place():
     spec = asked_beside(preset("demo"), Extension(seconds=30.0, target_error=0.004, volumes=((12, 12, 12, 4),)))
     assert (spec.budget.seconds, spec.budget.target_error) == (30.0, 0.004)
-    assert spec.lattice.volumes == ((12, 12, 12, 4),)
-    assert spec.lattice.beta_min == preset("demo").lattice.beta_min
-    six = asked_beside(preset("demo"), Extension(volumes=((12, 12, 12, 6),))).lattice
+    assert spec.theory.volumes == ((12, 12, 12, 4),)
+    assert spec.theory.beta_min == preset("demo").theory.beta_min
+    six = asked_beside(preset("demo"), Extension(volumes=((12, 12, 12, 6),))).theory
     assert six.beta_min < 5.894 < six.beta_max
     assert asked_beside(CampaignSpec(), Extension(betas=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
     assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
@@ -224,10 +224,10 @@ def test_beside_a_spec_budgets_and_volumes_take_its_place():
 def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
     tiny = preset("plasma-tiny")
     spec = asked_beside(tiny, Extension(volumes=((300,), (200,)), betas=(30.0, 120.0), widen=True))
-    assert spec.plasma.particles == (300, 200)
-    assert (spec.plasma.gamma_min, spec.plasma.gamma_max) == (30.0, 400.0)
+    assert spec.theory.particles == (300, 200)
+    assert (spec.theory.gamma_min, spec.theory.gamma_max) == (30.0, 400.0)
     assert [math.exp(at) for at in spec.steering.points] == pytest.approx([30.0, 120.0])
-    assert spec.lattice is None
+    assert spec.theory is None
     for wrong, word in (
         (Extension(volumes=((8, 8, 8, 4),)), "number of particles, as in 500"),
         (Extension(betas=(-1.0,)), "Gamma must be positive"),

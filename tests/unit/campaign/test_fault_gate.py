@@ -12,13 +12,15 @@ from metalforge.campaign.report.decisions import decisions_of
 from metalforge.campaign.report.heads import accounts_of
 from metalforge.campaign.report.sections_of_run import decisions_section
 from metalforge.campaign.running import campaign as campaign_module
-from metalforge.campaign.running import lattice_point, plasma_point, point
+from metalforge.campaign.running import point
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget
 from metalforge.core.errors import InternalError
 from metalforge.lattice import GaugeField
+from metalforge.lattice.campaign import point as lattice_point
 from metalforge.lattice.run import ChainRun
+from metalforge.plasma.campaign import point as plasma_point
 from metalforge.testing import faults_at, inject, particle_faults_at
 from reference.command_line import call
 from reference.small_campaigns import FREEZES, PARTICLES, QUICK, ROUNDS, run_until
@@ -222,8 +224,8 @@ def test_rows_that_cannot_be_reproduced_end_their_chain_and_not_the_campaign(tmp
 
 def test_chains_of_a_batch_have_the_gate_too(tmp_path, monkeypatch):
     running = msgspec.structs.replace(SPEC.running, substrate="cuda:0")
-    lattice = msgspec.structs.replace(SPEC.lattice, volumes=((2, 2, 2, 2),))
-    spec = msgspec.structs.replace(SPEC, lattice=lattice, running=running, budget=Budget(trajectories=250))
+    lattice = msgspec.structs.replace(SPEC.theory, volumes=((2, 2, 2, 2),))
+    spec = msgspec.structs.replace(SPEC, theory=lattice, running=running, budget=Budget(trajectories=250))
     states = []
     for name, faults in (("sound", {}), ("faulty", {(0, 40): "nan", (1, 40): "nan"})):
         with_cards(monkeypatch, WideEngine(busy_sites=32))
@@ -247,10 +249,10 @@ def test_witnesses_agree_with_sound_chains_of_every_kind(tmp_path, monkeypatch, 
     call_witness = point.PointChain._call_witness
     monkeypatch.setattr(point.PointChain, "witness_every", 5)
     monkeypatch.setattr(point.PointChain, "_call_witness", lambda self: (called.append(self.id), call_witness(self)))
-    kind = msgspec.structs.replace(SPEC.lattice, volumes=((4, 2, 2, 2),), **lattice)
+    kind = msgspec.structs.replace(SPEC.theory, volumes=((4, 2, 2, 2),), **lattice)
     running = msgspec.structs.replace(SPEC.running, block=10)
     state = run(
-        msgspec.structs.replace(SPEC, lattice=kind, running=running, budget=Budget(trajectories=200)), tmp_path / "run"
+        msgspec.structs.replace(SPEC, theory=kind, running=running, budget=Budget(trajectories=200)), tmp_path / "run"
     )
     assert called
     assert faults_of(state) == []
@@ -280,7 +282,7 @@ def test_faults_of_particles_leave_no_trace_in_what_is_measured(sound_particles,
 @pytest.mark.parametrize("spec", [FEW, FREEZES], ids=["map", "freezing"])
 def test_single_precision_is_not_called_a_fault(spec, tmp_path):
     # A pair's two forces are rounded apart, and the total momentum walks away from zero.
-    single = msgspec.structs.replace(spec, plasma=msgspec.structs.replace(spec.plasma, precision="f32"))
+    single = msgspec.structs.replace(spec, theory=msgspec.structs.replace(spec.theory, precision="f32"))
     with Campaign.open(single, tmp_path / "run") as campaign:
         state = campaign.run()
     measured = [value for chain in state.chains.values() for value in chain.column("momentum")]

@@ -5,9 +5,17 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from metalforge.campaign.physics.finite_size import analyse_volumes, scales
-from metalforge.campaign.physics.transition import Transition
+from metalforge.campaign.analysis.finite_size import analyse_volumes as analysed
+from metalforge.campaign.analysis.transition import Transition
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign.theory import FirstOrderLaw
+
+LAW = FirstOrderLaw()
+
+
+def analyse_volumes(peaks):
+    return analysed(peaks, LAW)
+
 
 BASE = Transition(
     dims=(8, 8, 8, 4),
@@ -79,8 +87,8 @@ def test_volumes_that_do_not_scale_take_no_part():
     few = analyse_volumes([peak(8, 5.6916), peak(12, on_line(12))])
     assert few.fit is None
     assert any("no extrapolation" in caution for caution in few.cautions)
-    assert [scales((n, n, n, 4)) for n in (6, 8, 10, 12)] == [False, False, True, True]
-    assert not scales((8, 16, 16, 4))
+    assert [LAW.holds((n, n, n, 4)) for n in (6, 8, 10, 12)] == [False, False, True, True]
+    assert not LAW.holds((8, 16, 16, 4))
 
 
 def test_two_shapes_of_one_size_are_no_line():

@@ -28,8 +28,8 @@ def _blocks(chain, first, count):
         yield Rows(chain=chain, phase="measure", first=begin, columns=values, seconds=0.1)
         yield Screened(chain=chain, step=end, route="software", chi=1.0, flagged=False, heads={"anomaly": 0.5})
         yield BlockDone(visit=0, chain=chain, step=end, links="", done=False, substrate="cpu:0", promised="last")
-        drifts = dict.fromkeys(("drift_action", "drift_plaquette", "drift_polyakov"), 1e-16)
-        yield Checked(chain=chain, step=end, substrate="cpu:0", precision="f64 against f80", **drifts)
+        drift = {"energy": 1e-16}
+        yield Checked(chain=chain, step=end, substrate="cpu:0", precision="f64 against f80", drift=drift)
         yield Estimated(dims=(8, 8, 8, 4), trajectories=end, beta_c=5.69, error=0.01)
 
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import PlannedPoints
-from metalforge.campaign.physics.freezing import (
+from metalforge.campaign.analysis.evidence import PlannedPoints
+from metalforge.campaign.steerers import Bisection
+from metalforge.plasma.campaign.freezing import (
     BOTH,
     FAST,
     FIRST,
@@ -16,7 +17,6 @@ from metalforge.campaign.physics.freezing import (
     growth_of,
     observed_growth,
 )
-from metalforge.campaign.steerers import Bisection
 from reference.melting_walks import MELTS, SEGMENT, rows_of, walk
 
 PLAN = PlannedPoints(2, 2)

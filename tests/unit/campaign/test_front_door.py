@@ -9,10 +9,11 @@ import pytest
 
 from metalforge import campaign
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
+from metalforge.lattice.campaign import Lattice
 
 SPEC = campaign.CampaignSpec(
     name="door",
-    lattice=campaign.Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
+    theory=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
     budget=campaign.Budget(trajectories=500),
     warmup=campaign.WarmUpPolicy(shortest=10, longest=40),
     steering=campaign.Steering(visit=80, initial=4),

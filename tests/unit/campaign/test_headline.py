@@ -5,15 +5,16 @@ from math import prod
 import numpy as np
 import pytest
 
+from metalforge.campaign.analysis.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.findings import OTHERS, gains, target_looks, target_met
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.running.visits import VisitPlan
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
+from metalforge.campaign.spec import Budget, CampaignSpec, Steering
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Estimated
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Suggestion
+from metalforge.lattice.campaign import Lattice
 from reference.campaigns import BEGAN, opened
 
 VOLUMES = ((12, 12, 12, 4), (8, 8, 8, 4), (16, 16, 16, 4), (24, 24, 24, 4))
@@ -23,7 +24,7 @@ SIGMA = {dims: 0.02 * (i + 1) for i, dims in enumerate(VOLUMES)}
 
 def spec_of(target_of="infinite", volumes=VOLUMES, **steering):
     return CampaignSpec(
-        lattice=Lattice(volumes=volumes),
+        theory=Lattice(volumes=volumes),
         budget=Budget(seconds=10.0, target_error=0.001, target_of=target_of),
         steering=Steering(**steering),
     )
@@ -66,11 +67,11 @@ class Anywhere:
 def shared(spec, visits, *, located=True):
     """Return the visits of every volume when errors fall as n^(-1/2), and the last state."""
     state = fold([opened(spec)])
-    plan = VisitPlan(spec=spec, steerers=dict.fromkeys(spec.lattice.volumes, Anywhere()))
-    who = Assignee("cpu:0", spec.lattice.volumes)
+    plan = VisitPlan(spec=spec, steerers=dict.fromkeys(spec.theory.volumes, Anywhere()))
+    who = Assignee("cpu:0", spec.theory.volumes)
     for number in range(visits):
         state.apply(plan.next(who, state, (), rounds=0, number=number))
-        counts = {dims: sum(visit.dims == dims for visit in state.visits) for dims in spec.lattice.volumes}
+        counts = {dims: sum(visit.dims == dims for visit in state.visits) for dims in spec.theory.volumes}
         for dims, count in counts.items():
             if located and count:
                 estimate(state, dims, SIGMA[dims] / count**0.5)

@@ -3,8 +3,9 @@
 import pytest
 
 from metalforge.campaign.running import lanes
-from metalforge.campaign.spec import PRESETS, CampaignSpec, Lattice, Running
+from metalforge.campaign.spec import PRESETS, CampaignSpec, Running
 from metalforge.core import Cost, Discovery, Kind, Modelled, NoEngine, PlacementError, SubstrateInfo
+from metalforge.lattice.campaign import Lattice
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.substrates import workload
 from metalforge.substrates.cpu import CpuSubstrate
@@ -42,7 +43,7 @@ def names_of(spec):
 
 def test_the_machine_as_it_is_produces_on_its_cores(monkeypatch):
     lattice = Lattice(volumes=((4, 4, 4, 2),), beta_min=5.0, beta_max=5.4)
-    every, three = (CampaignSpec(lattice=lattice, running=Running(producers=n)) for n in (0, 3))
+    every, three = (CampaignSpec(theory=lattice, running=Running(producers=n)) for n in (0, 3))
     producer = here(monkeypatch)
     assert producer.info.name == "cpu:0"
     cores = int(producer.info.properties["cores"])

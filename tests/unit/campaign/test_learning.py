@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from metalforge import campaign
-from metalforge.campaign.learning import lessons_of
 from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -24,6 +23,7 @@ from metalforge.conductor.retrain import FEWEST, LEARNED, Retrain
 from metalforge.conductor.trust import FEWEST_PAIRS
 from metalforge.conductor.worker import Worker
 from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
+from metalforge.lattice.campaign.lessons import lessons_of
 from metalforge.reservoir import make_esn
 from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice

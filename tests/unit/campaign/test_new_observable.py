@@ -12,13 +12,13 @@ from metalforge.campaign.report.downloads import ROWS
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import Lattice
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.cli.lattice import app
 from metalforge.core.errors import SpecError
 from metalforge.lattice import Chain
+from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.registered import _REGISTERED, Observable, named, register, standard
 from metalforge.lattice.run import ChainRun
 from reference.small_campaigns import ROUNDS, run_until
@@ -39,8 +39,8 @@ def registered():
 
 @pytest.fixture
 def spec():
-    lattice = msgspec.structs.replace(ROUNDS.lattice, also_measure=("link_trace",))
-    return msgspec.structs.replace(ROUNDS, lattice=lattice)
+    lattice = msgspec.structs.replace(ROUNDS.theory, also_measure=("link_trace",))
+    return msgspec.structs.replace(ROUNDS, theory=lattice)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -6,8 +6,9 @@ from metalforge import campaign
 from metalforge.campaign.steerers import registry
 from metalforge.core.errors import UnknownNameError
 from metalforge.core.steering import History, Suggestion
+from metalforge.lattice.campaign import Lattice
 
-LATTICE = campaign.Lattice(volumes=((2, 2, 2, 2),), beta_min=4.9, beta_max=5.3)
+LATTICE = Lattice(volumes=((2, 2, 2, 2),), beta_min=4.9, beta_max=5.3)
 
 
 class Descending:
@@ -39,7 +40,7 @@ def _descending(monkeypatch):
 @pytest.mark.usefixtures("_descending")
 def test_a_registered_steerer_steers():
     spec = campaign.CampaignSpec(
-        lattice=LATTICE,
+        theory=LATTICE,
         budget=campaign.Budget(trajectories=270),
         warmup=campaign.WarmUpPolicy(shortest=10, longest=10),
         steering=campaign.Steering(steerer="descending", visit=80, initial=2),
@@ -64,5 +65,5 @@ def test_a_plug_in_is_found_by_its_name(monkeypatch):
     monkeypatch.setattr(registry, "plugin_names", lambda group: ("theirs",) if group == registry.GROUP else ())
     monkeypatch.setattr(registry, "load_plugin", lambda group, name: Descending)
     assert campaign.Steering(steerer="theirs").steerer == "theirs"
-    made = campaign.CampaignSpec(lattice=LATTICE, steering=campaign.Steering(steerer="theirs"))
+    made = campaign.CampaignSpec(theory=LATTICE, steering=campaign.Steering(steerer="theirs"))
     assert registry.find_steerer("theirs").make(made.scan((2, 2, 2, 2))).name == "descending"

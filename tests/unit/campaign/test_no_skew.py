@@ -5,18 +5,19 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, Lattice, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.conductor.corpus_file import ChainEntry
 from metalforge.conductor.corpus_runs import record
 from metalforge.conductor.features import SCHEMA, ChainContext, FrameMaker
 from metalforge.conductor.labels import frames_of
 from metalforge.conductor.reading import NetworkConductor
+from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS
 
 SWEEPS = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
 TRAJECTORIES = msgspec.structs.replace(
     ROUNDS,
-    lattice=Lattice(
+    theory=Lattice(
         volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", integrator="omelyan2", n_steps=10
     ),
     budget=Budget(trajectories=100),
@@ -38,9 +39,9 @@ def of_corpus(spec, log):
         seed=spec.seed,
         stream=log.stream,
         updates=log.rows,
-        algorithm=spec.lattice.algorithm,
-        length=spec.lattice.tau,
-        warmup=log.warmup if spec.lattice.algorithm == "hmc" else 0,
+        algorithm=spec.theory.algorithm,
+        length=spec.theory.tau,
+        warmup=log.warmup if spec.theory.algorithm == "hmc" else 0,
     )
     (made,) = record([entry])
     return frames_of(made)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.analysis.selection import observe
+from metalforge.lattice.campaign.series import loop_series
 from reference.landau_chain import VOLUME, exact_chi, run_chains
 
 
@@ -15,7 +15,7 @@ def chains():
 
 def series(chains, i, rows):
     plaquette, loop = chains
-    return PointSeries(5.69, VOLUME, plaquette[:rows, i], loop[:rows, i].astype(complex))
+    return loop_series(5.69, VOLUME, plaquette[:rows, i], loop[:rows, i].astype(complex))
 
 
 def test_the_susceptibility_and_its_error_are_right_on_average(chains):
@@ -32,9 +32,9 @@ def test_the_susceptibility_and_its_error_are_right_on_average(chains):
 def test_nothing_is_said_of_a_chain_that_is_too_short(chains):
     assert observe(series(chains, 0, 20), id="a", cost=1.0) is None
     wandering = 1 + 0.01 * np.cumsum(np.random.default_rng(1).normal(size=60))
-    slow = PointSeries(5.69, VOLUME, chains[0][:60, 0], wandering.astype(complex))
+    slow = loop_series(5.69, VOLUME, chains[0][:60, 0], wandering.astype(complex))
     assert observe(slow, id="a", cost=1.0) is None
-    stuck = PointSeries(5.69, VOLUME, chains[0][:60, 0], np.ones(60, dtype=complex))
+    stuck = loop_series(5.69, VOLUME, chains[0][:60, 0], np.ones(60, dtype=complex))
     assert observe(stuck, id="a", cost=1.0) is None
 
 

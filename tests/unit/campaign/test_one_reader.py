@@ -26,7 +26,7 @@ from reference.trusted_heads import scores
 SEA = msgspec.structs.replace(
     ROUNDS,
     name="reader",
-    lattice=WITH_QUARKS,
+    theory=WITH_QUARKS,
     budget=Budget(trajectories=60),
     warmup=WarmUpPolicy(longest=12, shortest=10, quenched=2),
     steering=Steering(visit=10, initial=2),

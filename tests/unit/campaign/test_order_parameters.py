@@ -4,11 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.observables import ORDERS, order_of
-from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.physics.series import PointSeries, as_point
-from metalforge.campaign.spec import CampaignSpec, Lattice, preset
+from metalforge.campaign.analysis.selection import observe
+from metalforge.campaign.analysis.series import as_point
+from metalforge.campaign.spec import CampaignSpec, preset
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.order import ORDERS, order_of
+from metalforge.lattice.campaign.series import loop_series
 
 COLUMNS = {"polyakov_re": np.array([3.0, -3.0, 0.0]), "polyakov_im": np.array([4.0, 4.0, -2.0])}
 RNG = np.random.default_rng(3)
@@ -24,22 +26,22 @@ def test_order_parameters_of_rows():
 
 
 def test_sea_quarks_change_the_order_parameter_unless_it_is_named():
-    assert Lattice().order == "abs_loop"
-    assert preset("dynamical-nf4").lattice.order == "re_loop"
-    assert msgspec.structs.replace(preset("dynamical-nf4").lattice, observable="abs_loop").order == "abs_loop"
+    assert Lattice().order_name == "abs_loop"
+    assert preset("dynamical-nf4").theory.order_name == "re_loop"
+    assert msgspec.structs.replace(preset("dynamical-nf4").theory, observable="abs_loop").order_name == "abs_loop"
 
 
 def test_a_series_without_one_has_the_modulus_of_the_loop():
-    point = PointSeries(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP)
+    point = loop_series(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP)
     assert np.array_equal(point.order, np.abs(LOOP))
-    assert np.array_equal(as_point(point._replace(observable=LOOP.real)).order, LOOP.real)
+    assert np.array_equal(as_point(point._replace(order=LOOP.real)).order, LOOP.real)
 
 
 def test_what_is_observed_is_the_chosen_order_parameter():
     """A loop that hops between the sectors of Z3 fluctuates little in its modulus and much in its real part."""
-    point = PointSeries(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP)
+    point = loop_series(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP)
     modulus = observe(point, id="c", cost=1.0)
-    real = observe(point._replace(observable=LOOP.real), id="c", cost=1.0)
+    real = observe(point._replace(order=LOOP.real), id="c", cost=1.0)
     assert modulus.value == pytest.approx(512 * np.var(np.abs(LOOP)), rel=0.02)
     assert real.value == pytest.approx(512 * np.var(LOOP.real), rel=0.02)
     assert real.value > 5 * modulus.value
@@ -48,11 +50,11 @@ def test_what_is_observed_is_the_chosen_order_parameter():
 @pytest.mark.parametrize("values", [np.zeros(3), np.full(400, np.nan)])
 def test_an_order_parameter_that_does_not_fit_its_rows_is_refused(values):
     with pytest.raises(SpecError, match="order parameter"):
-        as_point(PointSeries(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP, observable=values))
+        as_point(loop_series(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP, order=values))
 
 
 def test_the_hash_of_a_spec_knows_the_choice_and_leaves_old_specs_as_they_were():
-    plain = CampaignSpec()
-    named = msgspec.structs.replace(plain, lattice=Lattice(observable="re_loop"))
+    plain = CampaignSpec(theory=Lattice())
+    named = msgspec.structs.replace(plain, theory=Lattice(observable="re_loop"))
     assert plain.sha256 != named.sha256
-    assert plain.sha256 == CampaignSpec(lattice=Lattice(observable="auto")).sha256
+    assert plain.sha256 == CampaignSpec(theory=Lattice(observable="auto")).sha256

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.analysis.transition import locate
 from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
-from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -21,7 +21,7 @@ from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.recording import Check
 from metalforge.campaign.running.sleeping import predictive_variance, reason_to_wake
 from metalforge.campaign.running.visits import VisitPlan
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import (
@@ -36,6 +36,7 @@ from metalforge.campaign.store.records import (
     Screened,
 )
 from metalforge.core.errors import UnknownNameError
+from metalforge.lattice.campaign import Lattice
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
 from reference.untaught_heads import untaught_heads
 
@@ -43,7 +44,7 @@ TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
 SPEC = CampaignSpec(
     name="trace",
     seed=7,
-    lattice=Lattice(volumes=(TARGET,), beta_min=4.9, beta_max=5.3),
+    theory=Lattice(volumes=(TARGET,), beta_min=4.9, beta_max=5.3),
     budget=Budget(trajectories=800),
     warmup=WarmUpPolicy(longest=40, shortest=20),
     steering=Steering(steerer="gaussian-process", initial=4, visit=100, prior="off"),
@@ -154,7 +155,7 @@ def test_a_checks_flagged_configurations_only_and_on_another_substrate(runs):
     producers = {visit.substrate for visit in a.of(Assigned)}
     assert producers == {"cpu:0"}
     assert {check.substrate for check in a.of(Checked)} == {"cpu:1"}
-    assert max(abs(check.drift_plaquette) for check in a.of(Checked)) < 1e-12
+    assert max(abs(check.drift["plaquette"]) for check in a.of(Checked)) < 1e-12
 
 
 def test_b_runs_the_large_volume_at_flagged_beta_only(runs):
@@ -461,7 +462,7 @@ def test_names_and_letters_are_the_same_choice_and_hash_alike():
     for one in ORDERINGS.values():
         volumes = ((8, 8, 8, 4), (4, 4, 4, 4))
         letter, name = (
-            CampaignSpec(ordering=text, lattice=Lattice(volumes=volumes, beta_min=5.6, beta_max=5.8))
+            CampaignSpec(ordering=text, theory=Lattice(volumes=volumes, beta_min=5.6, beta_max=5.8))
             for text in (one.letter, one.name)
         )
         assert (letter, letter.sha256, letter.ordering) == (name, name.sha256, one.letter)

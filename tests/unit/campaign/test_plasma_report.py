@@ -8,12 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import PlannedPoints
-from metalforge.campaign.physics.freezing import find_freezing
-from metalforge.campaign.physics.transport import find_transport
+from metalforge.campaign.analysis.evidence import PlannedPoints
 from metalforge.campaign.report.figure_data import transition_figure
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.plasma_report import (
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import WarmUpPolicy
+from metalforge.core.errors import SpecError
+from metalforge.plasma.campaign.freezing import find_freezing
+from metalforge.plasma.campaign.report import (
     curve_rows,
     draw_plasma,
     plasma_comparison,
@@ -22,10 +25,7 @@ from metalforge.campaign.report.plasma_report import (
     plasma_lines,
     plasma_section,
 )
-from metalforge.campaign.report.result import result_of
-from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.core.errors import SpecError
+from metalforge.plasma.campaign.transport import find_transport
 from reference.drawn_segments import drawn
 from reference.melting_walks import MELTS, rows_of, walk
 from reference.small_campaigns import FREEZES, PARTICLES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metalforge.campaign.physics.precision import evaluate_again
+from metalforge.lattice.campaign.precision import evaluate_again
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.observables import measure
 

@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from metalforge.campaign.physics.published import PUBLISHED, derived_range
 from metalforge.campaign.report.spec_text import spec_text
-from metalforge.campaign.spec import CampaignSpec, Lattice, load_spec
+from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.published import PUBLISHED, derived_range
 
 
 def test_every_coupling_has_an_error_a_source_and_rises_with_n_t():

@@ -238,7 +238,7 @@ def test_the_page_defines_what_was_simulated(written):
 
 def test_the_replicas_of_a_result_are_drawn_once_for_page_figures_and_numbers(tmp_path, monkeypatch):
     """At the end of a scan: the page with its figures, and the numbers that are printed."""
-    from metalforge.campaign.physics import evidence
+    from metalforge.campaign.analysis import evidence
     from metalforge.campaign.report.result import findings_of
 
     located, runs = evidence.locate_with, []
@@ -247,4 +247,4 @@ def test_the_replicas_of_a_result_are_drawn_once_for_page_figures_and_numbers(tm
     found = findings_of(state)
     write_report(state, tmp_path, found)
     result_of(state, found)
-    assert len(runs) == len(state.spec.lattice.volumes)
+    assert len(runs) == len(state.spec.theory.volumes)

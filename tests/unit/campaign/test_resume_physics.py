@@ -7,7 +7,8 @@ import pytest
 
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, Running, Screening, Steering, WarmUpPolicy
+from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
 from reference.trusted_heads import scores
 
@@ -21,7 +22,7 @@ def _spec(lattice, **running):
     quenched = 4 if lattice.flavors else 0
     return msgspec.structs.replace(
         ROUNDS,
-        lattice=lattice,
+        theory=lattice,
         budget=Budget(trajectories=LONGEST + 4 + 12),
         warmup=WarmUpPolicy(longest=LONGEST, shortest=10, quenched=quenched),
         steering=Steering(visit=10, initial=2),
@@ -72,7 +73,7 @@ def _readings(state):
     return {(seen.chain, seen.step): (seen.heads, seen.chi) for c in state.chains.values() for seen in c.screened}
 
 
-@pytest.mark.parametrize("lattice", [ROUNDS.lattice, QUENCHED, WITH_QUARKS], ids=["heatbath", "quenched", "sea"])
+@pytest.mark.parametrize("lattice", [ROUNDS.theory, QUENCHED, WITH_QUARKS], ids=["heatbath", "quenched", "sea"])
 def test_readings_are_the_same_whoever_runs_the_blocks(lattice, tmp_path):
     """A process for every block: the reservoir goes on where it was, not from rest."""
     spec = _spec(lattice)

@@ -11,13 +11,14 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.orders import Block
 from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.running.screen import Screen
-from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, Running, Steering, WarmUpPolicy
+from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import QUICK, run_until
 from reference.wide_engine import WideEngine, with_cards
 
 COARSE = msgspec.structs.replace(
     QUICK,
-    lattice=Lattice(
+    theory=Lattice(
         volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", n_steps=2, tau=2.0, integrator="leapfrog"
     ),
     warmup=WarmUpPolicy(longest=12, shortest=12),
@@ -157,7 +158,7 @@ def test_who_dies_between_giving_up_and_beginning_again_begins_again(tmp_path):
 def test_a_warm_up_does_not_end_early_while_trajectories_are_refused(tmp_path):
     spec = msgspec.structs.replace(
         COARSE,
-        lattice=msgspec.structs.replace(COARSE.lattice, tau=3.0, n_steps=1),
+        theory=msgspec.structs.replace(COARSE.theory, tau=3.0, n_steps=1),
         warmup=WarmUpPolicy(longest=40, shortest=20),
         budget=Budget(trajectories=110),
     )
@@ -206,7 +207,7 @@ def test_a_lane_with_room_takes_over_what_waits_elsewhere(tmp_path, monkeypatch)
 
 
 def test_a_chain_that_is_abandoned_while_another_lane_takes_its_visit_over_is_not_opened_there(tmp_path):
-    systems = QUICK.lattice.volumes
+    systems = QUICK.theory.volumes
     lanes = [Assignee("cpu:0", systems), Assignee("cpu:1", systems)]
     with Campaign.open(msgspec.structs.replace(QUICK, budget=Budget(trajectories=5000)), tmp_path / "run") as campaign:
         planner = planner_of(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=lambda: None)

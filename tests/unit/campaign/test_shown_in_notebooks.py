@@ -5,6 +5,7 @@ import pytest
 
 from metalforge import campaign
 from metalforge.hybrid import OperationRouter
+from metalforge.lattice.campaign import Lattice
 from metalforge.pipeline import PipelineBuilder
 from metalforge.reservoir import make_esn
 from metalforge.substrates.npu.compile import compile_linear
@@ -16,7 +17,7 @@ SCREEN = 80 * 24
 def found():
     spec = campaign.CampaignSpec(
         name="shown <b>",
-        lattice=campaign.Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
+        theory=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
         budget=campaign.Budget(trajectories=500),
         warmup=campaign.WarmUpPolicy(shortest=10, longest=40),
         steering=campaign.Steering(visit=100, initial=4),

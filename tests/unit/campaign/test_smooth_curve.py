@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.smooth import SmoothCurve, level_errors
+from metalforge.campaign.analysis.smooth import SmoothCurve, level_errors
 
 GRID = np.linspace(0, 1, 31)
 

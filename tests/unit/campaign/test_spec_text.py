@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from metalforge.campaign.report.spec_text import NOTES, TABLES, spec_text
-from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Lattice, Plasma, Running, load_spec
+from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Running, load_spec
+from metalforge.lattice.campaign import Lattice
+from metalforge.plasma.campaign import Plasma
 
 TABLE_OF = {"lattice": Lattice, "plasma": Plasma}
 """Physics, of which a spec has one."""
@@ -33,7 +35,7 @@ def test_unusual_values_read_back(tmp_path):
     spec = CampaignSpec(
         name='a "quoted" \\ <name>, # not a comment',
         seed=2**32 - 1,
-        lattice=Lattice(volumes=((8, 8, 8, 4), (6, 6, 6, 4)), beta_min=1e-05, beta_max=5.123456789012345),
+        theory=Lattice(volumes=((8, 8, 8, 4), (6, 6, 6, 4)), beta_min=1e-05, beta_max=5.123456789012345),
         budget=Budget(trajectories=10**12, target_error=1e-300),
         running=Running(deterministic=True),
     )

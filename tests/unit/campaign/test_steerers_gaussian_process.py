@@ -7,12 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, posterior, reweighting_reach
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, posterior
 from metalforge.campaign.steerers.gaussian_process import _expected_error
 from metalforge.campaign.steerers.posterior import Curves, find_peaks, fit_processes
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Observation
 from metalforge.core.threads import one_thread
+from metalforge.lattice.campaign.theory import reweighting_reach
 
 
 def lorentz(beta, center, width=0.038):

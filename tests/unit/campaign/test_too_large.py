@@ -5,8 +5,8 @@ import pytest
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Lattice
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.lattice.campaign import Lattice
 from reference.command_line import call
 from reference.small_campaigns import ROUNDS
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics import selection
-from metalforge.campaign.physics.curve import curve
-from metalforge.campaign.physics.selection import block_lengths, prepare
-from metalforge.campaign.physics.series import PointSeries
-from metalforge.campaign.physics.transition import chain_errors, locate, locate_with
+from metalforge.campaign.analysis import selection
+from metalforge.campaign.analysis.curve import curve
+from metalforge.campaign.analysis.selection import block_lengths, prepare
+from metalforge.campaign.analysis.transition import chain_errors, locate, locate_with
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign.series import loop_series
 from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
 from metalforge.statistics.memory import pooled_tau
 from metalforge.statistics.susceptibility import susceptibility
@@ -20,7 +20,7 @@ AROUND = [5.65, 5.665, 5.68, 5.695, 5.71, 5.73]
 
 def points(betas, rows, seed=1):
     plaquette, loop = run_chains(betas, rows, np.random.default_rng(seed))
-    return [PointSeries(b, VOLUME, plaquette[:, i], loop[:, i].astype(complex)) for i, b in enumerate(betas)]
+    return [loop_series(b, VOLUME, plaquette[:, i], loop[:, i].astype(complex)) for i, b in enumerate(betas)]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_bins_of_energy_change_nothing_that_matters(around):
     """The solution without bins, with every chain's own tau_int, is the same within a part of the error."""
     targets = np.array([5.66, 5.68, 5.69, 5.71])
     ours = curve(around, targets, seed=2)
-    runs = [BetaRun(p.beta, p.energy, p.abs_loop) for p in around]
+    runs = [BetaRun(p.beta, p.energy, p.order) for p in around]
     joint = combine(runs, rng=1, n_bootstrap=4, bins_per_spread=1e9)
     theirs = reweight(joint, targets, spatial_volume=512)
     # Theirs weighs the chains by other tau_int: the difference is well below the error.
@@ -75,7 +75,7 @@ def test_errors_hold_for_chains_of_thirty_tau():
     pulls = []
     for s in range(n):
         chains = [
-            PointSeries(b, VOLUME, plaquette[:, s * 6 + i], loop[:, s * 6 + i].astype(complex))
+            loop_series(b, VOLUME, plaquette[:, s * 6 + i], loop[:, s * 6 + i].astype(complex))
             for i, b in enumerate(betas)
         ]
         try:
@@ -100,7 +100,7 @@ def test_errors_of_short_chains_hold_beside_long_ones(around):
         found = chain_errors([*around, *short], locate_with([*around, *short], seed=seed, n_bootstrap=10))
         for point, truth in zip(short, exact_chi(betas), strict=True):
             if (errors := found.get(point.chain)) is not None:
-                alone = susceptibility(point.abs_loop, 512)
+                alone = susceptibility(point.order, 512)
                 off.append((errors.chi - truth) / errors.chi_error)
                 own.append((alone.mean - truth) / alone.error)
     assert len(off) > 60
@@ -117,7 +117,7 @@ def test_order_of_chains_does_not_matter_and_seeds_do(around):
 
 def test_several_chains_at_one_beta_join_and_all_lengths_count(around):
     extra = points([5.68, 5.68, 5.7], 400, seed=5)
-    short = PointSeries(5.69, VOLUME, extra[0].plaquette[:10], extra[0].polyakov[:10])
+    short = extra[0]._replace(beta=5.69).up_to(10)
     found = locate([*around, *extra, short], seed=1, n_bootstrap=30)
     assert found.chains == 9
     assert abs(found.beta_c - PEAK) < 3 * found.error
@@ -133,7 +133,7 @@ def test_runs_far_away_are_left_out_and_named(around):
 
 def test_a_chain_that_disagrees_stays_in_and_widens_the_error(around):
     drift = points([5.7], 1000, seed=7)[0]
-    cold = PointSeries(5.7, VOLUME, drift.plaquette + 0.006, drift.polyakov)
+    cold = drift._replace(energy=drift.energy - 6 * 2048 * 0.006)
     alone, found = locate(around, seed=1, n_bootstrap=30), locate([*around, cold], seed=1, n_bootstrap=30)
     assert found.left_out == ()
     assert found.chains == len(AROUND) + 1
@@ -160,7 +160,7 @@ def test_nothing_measured_and_mixed_lattices_are_refused(around):
     with pytest.raises(NotLocated, match="no chain"):
         locate([], seed=1)
     other = around[0]._replace(dims=(12, 12, 12, 4))
-    with pytest.raises(SpecError, match="one lattice"):
+    with pytest.raises(SpecError, match="one system"):
         locate([*around, other], seed=1)
     broken = around[0]._replace(plaquette=np.full(3000, np.nan))
     with pytest.raises(SpecError, match="finite"):
@@ -172,9 +172,9 @@ def test_nothing_measured_and_mixed_lattices_are_refused(around):
 def test_a_higher_susceptibility_elsewhere_is_not_passed_over(around):
     """A run that cannot be joined fluctuates more than the peak that is found: no number."""
     far = points([6.2], 2000, seed=9)[0]
-    loop = far.abs_loop
+    loop = far.order
     scale = np.sqrt(1.5 * HEIGHT / (512 * loop.var()))
-    wild = far._replace(polyakov=(1 + scale * (loop - loop.mean())).astype(complex))
+    wild = far._replace(order=1 + scale * (loop - loop.mean()))
     with pytest.raises(NotLocated, match="hint: add"):
         locate([*around, wild], seed=1, n_bootstrap=30)
 

@@ -6,8 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import PlannedPoints
-from metalforge.campaign.physics.transport import (
+from metalforge.campaign.analysis.evidence import PlannedPoints
+from metalforge.campaign.steerers import CurveSteerer
+from metalforge.core.steering import Observation
+from metalforge.plasma.campaign.transport import (
     FEWEST_SEGMENTS,
     curve_of,
     drift_of,
@@ -15,8 +17,6 @@ from metalforge.campaign.physics.transport import (
     observed_transport,
     transport_of,
 )
-from metalforge.campaign.steerers import CurveSteerer
-from metalforge.core.steering import Observation
 from reference.drawn_segments import drawn, truth
 
 LOW, HIGH = math.log(80), math.log(1000)

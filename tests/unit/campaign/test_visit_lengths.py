@@ -84,7 +84,7 @@ def test_out_of_their_domain_and_before_a_word_the_spec_decides(monkeypatch, tmp
     with Campaign.open(SPEC, tmp_path / "run") as campaign:
         state = run_until(campaign, 60)
     chain = next(iter(state.chains.values()))
-    dims = SPEC.lattice.volumes[0]
+    dims = SPEC.theory.volumes[0]
     for other in state.chains.values():
         other.screened.clear()
     screened = Screened(
@@ -110,7 +110,7 @@ def test_out_of_their_domain_and_before_a_word_the_spec_decides(monkeypatch, tmp
 QUENCHED = msgspec.structs.replace(
     ROUNDS,
     name="quenched",
-    lattice=WITH_QUARKS,
+    theory=WITH_QUARKS,
     budget=Budget(trajectories=260),
     warmup=WarmUpPolicy(longest=12, shortest=10, quenched=20),
     steering=Steering(visit=10, initial=4),
@@ -151,7 +151,7 @@ def test_the_shipped_head_reads_a_length_off_a_first_frame_and_is_not_asked_abou
     with Campaign.open(QUENCHED, tmp_path / "run") as campaign:
         state = run_until(campaign, 60)
     first = next(iter(state.chains.values()))
-    dims, heads = QUENCHED.lattice.volumes[0], load_heads(QUENCHED)
+    dims, heads = QUENCHED.theory.volumes[0], load_heads(QUENCHED)
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True))
     assert 1 <= Lengths(QUENCHED, heads).quench(state, dims, 4.8, first.start, 15, 9) <= 20
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True, tested=False))

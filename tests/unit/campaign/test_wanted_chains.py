@@ -2,13 +2,14 @@
 
 import pytest
 
+from metalforge.campaign.analysis.evidence import Want
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.running.visits import VisitPlan
-from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
+from metalforge.campaign.spec import Budget, CampaignSpec, Steering
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Assigned, BlockDone, Estimated, Rows
 from metalforge.core.steering import Suggestion
+from metalforge.lattice.campaign import Lattice
 from reference.campaigns import BEGAN, opened
 
 DIMS = (8, 8, 8, 2)
@@ -26,7 +27,7 @@ class Elsewhere:
 
 def plan_of(steerer="gaussian-process"):
     spec = CampaignSpec(
-        lattice=Lattice(volumes=(DIMS,), beta_min=5.0, beta_max=5.2),
+        theory=Lattice(volumes=(DIMS,), beta_min=5.0, beta_max=5.2),
         budget=Budget(trajectories=100_000),
         steering=Steering(steerer=steerer, initial=2),
     )

@@ -13,12 +13,13 @@ from metalforge.campaign.report.sections_of_run import updates_by_lane
 from metalforge.campaign.running import lanes, planner
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.producer import Producer
-from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Running, Steering, WarmUpPolicy
 from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
-from metalforge.campaign.theories import WideWork
+from metalforge.campaign.theory import WideWork
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
+from metalforge.lattice.campaign import Lattice
 from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
 from reference.small_campaigns import PARTICLES, QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
 from reference.wide_engine import WideCard, WideEngine, with_cards
@@ -72,7 +73,7 @@ def particles_of(spec, log, engine):
     """Return the digest of a trajectory's particles after its complete visits, run alone on the card's engine."""
     wanted = spec.plasma.trajectory(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
     alone = TrajectoryRun(
-        wanted, spec.plasma.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
+        wanted, spec.theory.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
     )
     while alone.log.end < log.complete:
         if alone.log.end == log.warmup:
@@ -84,7 +85,7 @@ def particles_of(spec, log, engine):
 def check_links(state, engine=None):
     complete = [log for log in state.chains.values() if log.complete]
     assert complete
-    alone = links_of if state.spec.plasma is None else partial(particles_of, engine=engine)
+    alone = links_of if state.spec.theory.table() == "lattice" else partial(particles_of, engine=engine)
     assert [log.links for log in complete] == [alone(state.spec, log) for log in complete]
 
 
@@ -263,7 +264,7 @@ def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, card):
     assert (wide, its, core) == ("cuda:0", "cuda:0, a card", "cpu:0")
     assert [lane.name for lane in lanes.lanes_here(BESIDE)] == ["cuda:0", "cpu:0"]
     assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
-    large = msgspec.structs.replace(BESIDE, lattice=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
+    large = msgspec.structs.replace(BESIDE, theory=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
     assert [lane.volumes for lane in lanes.lanes_here(large)] == [(), ((8, 8, 8, 4),)]
     cores = msgspec.structs.replace(BESIDE, running=msgspec.structs.replace(BESIDE.running, substrate="cpu"))
     assert [lane.name for lane in lanes.lanes_here(cores)] == ["cpu:0"]
@@ -275,7 +276,7 @@ def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, card):
     told = tuple(LaneSpec(substrate="cuda:0", volumes=(dims,)) for dims in volumes)
     spec = msgspec.structs.replace(
         WIDE,
-        lattice=Lattice(volumes=volumes, beta_min=4.9, beta_max=5.3),
+        theory=Lattice(volumes=volumes, beta_min=4.9, beta_max=5.3),
         running=Running(block=30, checkpoint_s=0.0, lanes=told),
     )
     state = run(spec, tmp_path / "run")
@@ -318,8 +319,8 @@ def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, card):
 
 
 def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, card):
-    lattice = msgspec.structs.replace(WIDE.lattice, algorithm="hmc", n_steps=4)
-    spec = msgspec.structs.replace(WIDE, lattice=lattice, budget=Budget(trajectories=150))
+    lattice = msgspec.structs.replace(WIDE.theory, algorithm="hmc", n_steps=4)
+    spec = msgspec.structs.replace(WIDE, theory=lattice, budget=Budget(trajectories=150))
     assert [who.sites for who in lanes.arranged("C", spec, lanes.lanes_here(spec)).lanes] == [0]
     state = run(spec, tmp_path / "run")
     assert not card.sizes
@@ -342,7 +343,7 @@ def test_quarks_stay_where_they_are_and_particles_take_the_card(card):
     def unless_told_otherwise(spec):
         return [lane.name for lane in lanes.lanes_here(spec)]
 
-    assert unless_told_otherwise(msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)) == ["cpu:0", "cpu:1"]
+    assert unless_told_otherwise(msgspec.structs.replace(QUICK, theory=WITH_QUARKS)) == ["cpu:0", "cpu:1"]
     assert unless_told_otherwise(msgspec.structs.replace(BOXES, running=Running())) == ["cuda:0"]  # and no core beside
     assert unless_told_otherwise(msgspec.structs.replace(BOXES, running=Running(deterministic=True, producers=1))) == [
         "cpu:0"
@@ -368,7 +369,7 @@ def test_what_cannot_run_is_refused_by_name(card):
         lanes_of(lanes=(LaneSpec(substrate="cpu", strategy="hybrid"),))
     with pytest.raises(SpecError, match="nobody"):
         CampaignSpec(
-            lattice=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),
+            theory=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),
             running=Running(lanes=(LaneSpec(substrate="cpu", volumes=((8, 8, 8, 4),)),)),
         )
     with pytest.raises(SpecError, match=r"running\.lanes"):

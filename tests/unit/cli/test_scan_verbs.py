@@ -187,8 +187,8 @@ def test_the_command_line_changes_the_preset():
     text = metalforge("scan", *options, "--print-spec").stdout
     spec = msgspec.toml.decode(text, type=CampaignSpec)
     assert (spec.ordering, spec.seed, spec.budget.seconds) == ("A", 9, 20.0)
-    assert spec.lattice.volumes == ((12, 12, 12, 6),)
-    assert spec.lattice.beta_min < 5.894 < spec.lattice.beta_max
+    assert spec.theory.volumes == ((12, 12, 12, 6),)
+    assert spec.theory.beta_min < 5.894 < spec.theory.beta_max
     assert spec.steering.points == (5.88, 5.9)
 
 

@@ -73,9 +73,9 @@ def test_limits_and_points_are_extended_as_on_the_command_line(page):
     before = page.run.campaign.spec
     assert not said("coupling", beta="50")["accepted"]
     assert said("coupling", beta="50", widen="yes")["accepted"]
-    assert page.run.campaign.spec.lattice.beta_max == 50.0
+    assert page.run.campaign.spec.theory.beta_max == 50.0
     assert said("remove", beta="50")["accepted"]
-    assert page.run.campaign.spec.lattice == before.lattice
+    assert page.run.campaign.spec.theory == before.theory
 
 
 def test_a_campaign_that_does_not_run_says_so(page):

@@ -55,7 +55,7 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
     assert 8000 < state.trajectories <= 9000
     assert len({chain.beta for chain in state.chains.values()}) >= spec.steering.initial
     assert state.estimates[-1].evidence
-    assert finding(state, state.spec.lattice.volumes[0], n_bootstrap=200).transition is not None
+    assert finding(state, state.spec.theory.volumes[0], n_bootstrap=200).transition is not None
 
 
 def test_chains_side_by_side_are_held_against_the_exact_peak():

@@ -25,10 +25,10 @@ def test_all_strategies_run_the_same_campaign():
     assert list(specs) == [SEQUENTIAL, "A", "B", "C", "D", "E", SINGLE, "auto"]
     assert len({spec.seed for spec in specs.values()}) == 1
     assert len({spec.budget for spec in specs.values()}) == 1
-    assert len({spec.lattice.volumes[0] for spec in specs.values()}) == 1
-    assert [name for name, spec in specs.items() if len(spec.lattice.volumes) > 1] == ["B"]
+    assert len({spec.theory.volumes[0] for spec in specs.values()}) == 1
+    assert [name for name, spec in specs.items() if len(spec.theory.volumes) > 1] == ["B"]
     assert [name for name, spec in specs.items() if spec.running.producers == 1] == [SEQUENTIAL]
-    full = strategies(Settings())["B"].lattice
+    full = strategies(Settings())["B"].theory
     assert full.volumes == ((8, 8, 8, 4), (4, 4, 4, 4))
 
 

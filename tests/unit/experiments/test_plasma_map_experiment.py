@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.transport import transport_of
 from metalforge.core.steering import Observation
 from metalforge.experiments import Settings
 from metalforge.experiments import plasma_map as study
+from metalforge.plasma.campaign.transport import transport_of
 from reference.drawn_segments import KAPPA, PARTICLES, drawn, truth
 
 PLAN = study.MapPlan(kappa=KAPPA, particles=PARTICLES, gamma_min=80.0, gamma_max=1000.0, pools=5, pool=200, visits=8)

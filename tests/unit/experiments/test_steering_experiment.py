@@ -72,7 +72,7 @@ def test_arms_differ_in_steerer_and_prior_alone(case):
 def test_whoever_asks_for_two_volumes_is_given_updates_for_both_in_every_arm():
     for arm in SCOUTED.arms:
         spec = spec_of(SteeringJob(SCOUTED, arm, 5), "cpu")
-        assert spec.lattice.volumes == (SCOUTED.dims, *SCOUTED.scouts)
+        assert spec.theory.volumes == (SCOUTED.dims, *SCOUTED.scouts)
         assert spec.budget.trajectories > SCOUTED.most
 
 

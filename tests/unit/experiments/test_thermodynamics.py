@@ -2,10 +2,10 @@
 
 import pytest
 
-from metalforge.campaign.physics.published import PUBLISHED
 from metalforge.experiments import Settings
 from metalforge.experiments import thermodynamics as study
 from metalforge.experiments.lines import append_lines, read_lines
+from metalforge.lattice.campaign.published import PUBLISHED
 
 BETA_C, H = PUBLISHED[4].beta_c, 0.12
 
@@ -67,7 +67,7 @@ def test_lattices_in_the_file_are_not_run_again(tmp_path, monkeypatch):
 
 def test_the_range_of_a_campaign_narrows_with_its_peak():
     volumes = sorted(volume for volume in study.VOLUMES if volume.dims[3] == 4)
-    spans = [lattice.beta_max - lattice.beta_min for lattice in (study.spec_of(v, 1).lattice for v in volumes)]
+    spans = [lattice.beta_max - lattice.beta_min for lattice in (study.spec_of(v, 1).theory for v in volumes)]
     assert spans[0] == pytest.approx(0.2)
     assert spans[1] / spans[3] == pytest.approx(8, rel=0.05)
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.series import PointSeries
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points, reweighting_reach
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points
 from metalforge.core.errors import SpecError
 from metalforge.experiments.virtual_campaign import (
     Rules,
@@ -14,6 +13,7 @@ from metalforge.experiments.virtual_campaign import (
     run_campaign,
     tape_of,
 )
+from metalforge.lattice.campaign.theory import reweighting_reach
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import warm_up
@@ -97,7 +97,7 @@ class Counting:
     def __init__(self, inner):
         self.inner, self.drawn = inner, {}
 
-    def draw(self, beta, updates, *, chain) -> PointSeries:
+    def draw(self, beta, updates, *, chain):
         self.drawn.setdefault(chain, []).append((beta, updates))
         return self.inner.draw(beta, updates, chain=chain)
 

@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, Lattice
+from metalforge.campaign.spec import Budget
 from metalforge.cli.lattice import app
 from metalforge.core import SpecError, UnknownNameError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, scheme
 from metalforge.lattice.actions import SYMANZIK, WILSON, Action, action, actions, register
+from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.registered import Look, named

@@ -5,10 +5,11 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.lattice import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.exchange import ReplicaLadder, swapped, traffic
+from metalforge.lattice.exchange import ReplicaLadder, swapped
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.statistics import gamma_method
+from metalforge.statistics.traffic import traffic
 from reference.one_plaquette import moments
 
 NAMES = ("plaquette", "polyakov_re", "polyakov_im", "replica")

@@ -11,11 +11,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from metalforge.campaign.physics.curve import TransitionCurve, curve
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.analysis.curve import TransitionCurve, curve
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import Dims
 
-from .words import lattice_name
+from .words import system_name
 
 ROWS, CURVES = "rows.csv", "curves.csv"
 CURVE_COLUMNS = ("beta", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
@@ -24,10 +24,8 @@ POINTS = 201
 
 
 def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
-    """Return <|L|>, chi and B4 against beta for every volume with measurements, over the betas that were measured."""
+    """Return the order parameter, chi and B4 along the coordinate, for every system with measurements, where it was measured."""
     found: dict[Dims, TransitionCurve] = {}
-    if state.spec.lattice is None:
-        return found
     for dims in state.spec.theory.systems:
         if points := state.points(dims):
             low, high = points[0].beta, points[-1].beta
@@ -38,17 +36,17 @@ def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
 
 
 def write_rows(state: CampaignState, stream: BinaryIO) -> None:
-    """Write every update of every chain, warm-up too: chain, lattice, beta, start, update, phase, then its columns.
+    """Write every update of every chain, warm-up too: chain, system, coordinate, start, update, phase, then its columns.
 
     `update` counts from 0, as in the journal. A column that a chain does not have is empty.
     """
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     names = list(dict.fromkeys(name for chain in state.chains.values() for name in chain.columns))
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["chain", "lattice", "beta", "start", "update", "phase", *names])
+    writer.writerow(["chain", "system", "coordinate", "start", "update", "phase", *names])
     for chain in state.chains.values():
         columns = [chain.columns.get(name, repeat(None)) for name in names]
-        about = (chain.id, lattice_name(chain.dims), chain.beta, chain.start)
+        about = (chain.id, system_name(chain.dims), chain.beta, chain.start)
         for update, (phase, *values) in enumerate(zip(chain.phases, *columns, strict=False)):
             writer.writerow([*about, update, phase, *values])
     text.detach()
@@ -57,12 +55,12 @@ def write_rows(state: CampaignState, stream: BinaryIO) -> None:
 def curves_csv(curves: Mapping[Dims, TransitionCurve]) -> str:
     """Return the curves of all volumes with their errors; no line is drawn from one `segment` to the next.
 
-    `order` is the order parameter: |L|, or Re L with sea quarks.
+    `order` is the order parameter.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["lattice", *CURVE_COLUMNS])
+    writer.writerow(["system", "coordinate", *CURVE_COLUMNS[1:]])
     for dims, found in curves.items():
         for values in zip(*(getattr(found, name) for name in CURVE_COLUMNS), strict=True):
-            writer.writerow([lattice_name(dims), *values])
+            writer.writerow([system_name(dims), *values])
     return text.getvalue()

@@ -13,14 +13,14 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from metalforge.core.pages import Paragraphs
+
 from .words import drawn_words
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky: the palette of Okabe and Ito (2008)."""
 GREY = "#8a8f98"
 INK = "#22262b"
-BETA = r"$\beta = 6/g^2$"
-"""The label of most axes."""
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -43,9 +43,9 @@ class Drawn(NamedTuple):
     figure: Figure
 
 
-def drawn(name: str, figure: Figure, **figures: Any) -> Drawn:
-    """Return a figure with its words, and these figures in them."""
-    return Drawn(name, *drawn_words(name, **figures), figure)
+def drawn(name: str, figure: Figure, paragraphs: Paragraphs | None = None, **figures: Any) -> Drawn:
+    """Return a figure with its words, and these figures in them; `paragraphs` are those of a theory."""
+    return Drawn(name, *drawn_words(paragraphs, name, **figures), figure)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What figures of chains show, as data: histories, the loop's plane, memory, swaps, and what a peak rests on."""
+"""What figures of chains show, as data: histories, a complex plane, memory, swaps, and what a peak rests on."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -7,14 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.analysis.evidence import MIN_OVERLAP, Finding
+from metalforge.campaign.analysis.phases import Shape, shape_at, transits
+from metalforge.campaign.analysis.selection import neighbours, overlap
+from metalforge.campaign.analysis.transition import Located
 from metalforge.campaign.findings import traffic_of
-from metalforge.campaign.physics.evidence import MIN_OVERLAP, Finding
-from metalforge.campaign.physics.phases import Shape, shape_at, transits
-from metalforge.campaign.physics.selection import neighbours, overlap
-from metalforge.campaign.physics.transition import Located
-from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
-from metalforge.campaign.theories import Target
+from metalforge.campaign.theory import Dims
 from metalforge.statistics.estimate import MIN_LENGTH
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
@@ -32,34 +31,27 @@ STEPS = 300
 """Updates at which the places of replicas are shown."""
 
 
+class ComplexPlane(NamedTuple):
+    """Numbers of a chain in the complex plane, thinned; `reach` is the largest modulus of all its rows."""
+
+    re: Floats
+    im: Floats
+    reach: float
+    label: str = ""
+
+
 class ChainHistory(NamedTuple):
-    """The plaquette and |L| of a chain, update by update; measurement begins after `warmup`."""
+    """Two series of a chain, update by update, with what they are; measurement begins after `warmup`.
 
-    plaquette: Floats
-    loop: Floats
+    `measured` is what a histogram of the measurement shows, and `order` what that is.
+    """
+
+    series: tuple[Floats, Floats]
+    labels: tuple[str, str]
     warmup: int
-
-
-def history_of(chain: ChainLog) -> ChainHistory:
-    """Return the history of a chain, warm-up too."""
-    loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
-    return ChainHistory(chain.column("plaquette", measured=False), loop, chain.warmup)
-
-
-class TrajectoryHistory(NamedTuple):
-    """Gamma of a trajectory and what it looks at, segment by segment; `measured` is that after the warm-up."""
-
-    gamma: Floats
-    seen: Floats
     measured: Floats
-    label: str
-
-
-def trajectory_of(chain: ChainLog, target: Target) -> TrajectoryHistory:
-    """Return the history of a trajectory, warm-up too."""
-    column, label = ("order", "order") if target == "crossing" else ("diffusion_msd", "D_N*")
-    gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
-    return TrajectoryHistory(gamma, chain.column(column, measured=False), chain.column(column), label)
+    order: str
+    plane: ComplexPlane | None = None
 
 
 class OrderHistogram(NamedTuple):
@@ -79,18 +71,10 @@ def histogram_of(values: Floats, edges: Floats) -> OrderHistogram:
     return OrderHistogram(edges, np.histogram(values, edges, density=True)[0])
 
 
-class LoopPlane(NamedTuple):
-    """Polyakov loops of a chain in the complex plane, thinned; `reach` is the largest |L| of all its rows."""
-
-    re: Floats
-    im: Floats
-    reach: float
-
-
-def plane_of(polyakov: NDArray[np.complex128]) -> LoopPlane:
-    """Return where the loop of a measurement was."""
-    shown = polyakov[:: max(1, -(-polyakov.size // DOTS))]
-    return LoopPlane(shown.real, shown.imag, float(np.abs(polyakov).max(initial=0.0)))
+def plane_of(values: NDArray[np.complex128], label: str = "") -> ComplexPlane:
+    """Return where a complex number was during a measurement."""
+    shown = values[:: max(1, -(-values.size // DOTS))]
+    return ComplexPlane(shown.real, shown.imag, float(np.abs(values).max(initial=0.0)), label)
 
 
 class ChainMemory(NamedTuple):

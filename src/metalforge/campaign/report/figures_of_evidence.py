@@ -1,26 +1,27 @@
-"""The figures of what a peak rests on: the Polyakov loop there, crossings, memory, overlap, and pulls."""
+"""The figures of what a peak rests on: the order parameter there, crossings, memory, overlap, and pulls."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.agreement import Pulls
-from metalforge.campaign.physics.evidence import JUDGED_TAU, MIN_CROSSINGS, Finding, pull_limit
-from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, density_of, shape_at, weights_at
-from metalforge.campaign.physics.selection import MeasuredChain
-from metalforge.campaign.physics.transition import Transition
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.analysis.agreement import Pulls
+from metalforge.campaign.analysis.evidence import JUDGED_TAU, MIN_CROSSINGS, Finding, pull_limit
+from metalforge.campaign.analysis.phases import TWO_PEAKS, Shape, density_of, shape_at, weights_at
+from metalforge.campaign.analysis.selection import MeasuredChain
+from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import Dims, TheoryWords
+from metalforge.core.pages import Paragraphs
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.histograms import Joint
 
-from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, plane_of, support_of
-from .words import lattice_math
+from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, support_of
+from .words import system_math
 
 Floats = NDArray[np.float64]
 WIDTH = 6.2
@@ -42,6 +43,7 @@ class ReportedPeak(NamedTuple):
     shape: Shape
     support: PeakSupport
     order: str
+    words: TheoryWords
 
     def nearest(self, count: int) -> list[MeasuredChain]:
         """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
@@ -51,12 +53,12 @@ class ReportedPeak(NamedTuple):
     def label(self, chain: MeasuredChain) -> str:
         """Return what a chain is called in a figure."""
         start = f", {chain.point.start}" if chain.point.start else ""
-        return rf"{chain.point.chain}: $\beta$ = {chain.beta:.5g}{start}"
+        return f"{chain.point.chain}: {self.words.coordinate} = {chain.beta:.5g}{start}"
 
     @property
-    def lattice(self) -> str:
-        """What the lattice is called in a figure."""
-        return lattice_math(self.transition.dims)
+    def system(self) -> str:
+        """What the system is called in a figure."""
+        return system_math(self.transition.dims)
 
     def mark(self, axis: Axes) -> None:
         """Shade the width of the peak."""
@@ -65,22 +67,31 @@ class ReportedPeak(NamedTuple):
         axis.axvline(found.beta_c, color=GREY, lw=1, ls=":")
 
 
-def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Drawn]:
-    """Return the figures, each with a panel or a row of them for every located volume; none without a peak."""
-    order = ORDERS[state.spec.gauge.order].text
+def draw_evidence(
+    state: CampaignState,
+    found: Mapping[Dims, Finding],
+    more: Mapping[str, "Panels"] = MappingProxyType({}),
+    paragraphs: Paragraphs | None = None,
+) -> list[Drawn]:
+    """Return the figures, each with a panel or a row of them for every located system; none without a peak.
+
+    `more` are those that a theory has besides, with its own words.
+    """
+    order, words = state.spec.theory.order.text, state.spec.theory.words
     peaks = []
     for finding in found.values():
         if (located := finding.located) is not None:
             shape = shape_at(located.joint, located.chains, located.transition.beta_c)
-            peaks.append(ReportedPeak(*located, shape, support_of(located, shape), order))
+            peaks.append(ReportedPeak(*located, shape, support_of(located, shape), order, words))
     made = []
-    for name, kind in FIGURES.items() if peaks else ():
+    for name, kind in {**FIGURES, **more}.items() if peaks else ():
         size = (WIDTH, kind.height * len(peaks) + kind.margin)
         figure, axes = axes_of(kind.rows * len(peaks), kind.columns, size)
         panels = kind.rows * kind.columns
         for i, peak in enumerate(peaks):
             kind.draw(peak, *axes[panels * i : panels * (i + 1)])
-        made.append(drawn(name, figure, order=order, two_peaks=TWO_PEAKS, judged=JUDGED_TAU))
+        own = paragraphs if name in more else None
+        made.append(drawn(name, figure, own, order=order, two_peaks=TWO_PEAKS, judged=JUDGED_TAU))
     return made
 
 
@@ -93,24 +104,9 @@ def _histogram(peak: ReportedPeak, axis: Axes) -> None:
         axis.hist(bins[:-1], bins, weights=shown.density, histtype="step", color=colour, lw=1.1, label=label)
     at, density = density_of(loop, weight, peak.transition.n_effective)
     axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
-    title = f"{peak.lattice}: counted as {peak.shape.kind}"
+    title = f"{peak.system}: counted as {peak.shape.kind}"
     axis.set(xlim=(edges[0], None), xlabel=peak.order, ylabel="density", title=title)
     axis.legend(fontsize=8)
-
-
-def _plane(peak: ReportedPeak, *row: Axes) -> None:
-    chains = peak.nearest(len(row))
-    planes = [plane_of(chain.point.polyakov) for chain in chains]
-    reach = 1.05 * max(plane.reach for plane in planes)
-    for axis, chain, plane in zip(row, chains, planes, strict=False):
-        for angle in 2 * np.pi / 3 * np.arange(3):
-            axis.plot([0, reach * np.cos(angle)], [0, reach * np.sin(angle)], color=GREY, lw=0.8, ls=":")
-        axis.plot(plane.re, plane.im, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
-        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="Re L")
-        axis.set_title(peak.label(chain), loc="center", fontsize=8)
-    row[0].set_ylabel(f"Im L, {peak.lattice}")
-    for axis in row[len(chains) :]:
-        axis.set_axis_off()
 
 
 def _crossings(peak: ReportedPeak, history: Axes, counts: Axes) -> None:
@@ -121,7 +117,7 @@ def _crossings(peak: ReportedPeak, history: Axes, counts: Axes) -> None:
     marks = next(one.marks for one in shown.chains if one.chain == chain.point.chain)
     history.plot(marks, np.full(len(marks), shown.high), "|", ms=7, color=INK, label="crossing")
     history.set(xlim=(0, chain.order.size), ylim=(min(float(chain.order.min()), 0), None))
-    history.set(xlabel="measured update", ylabel=peak.order, title=f"{peak.lattice}, {peak.label(chain)}")
+    history.set(xlabel="measured update", ylabel=peak.order, title=f"{peak.system}, {peak.label(chain)}")
     history.legend(fontsize=8, loc="upper right")
     peak.mark(counts)
     for one in shown.chains:
@@ -129,7 +125,7 @@ def _crossings(peak: ReportedPeak, history: Axes, counts: Axes) -> None:
     together = sum(one.crossings for one in shown.chains if one.near)
     needed = f"{MIN_CROSSINGS:.0f} needed" if shown.two_phases else "one phase: none needed"
     counts.set_title(f"{together} together within the width of the peak; {needed}", fontsize=9)
-    counts.set(ylim=(0, None), ylabel="crossings", xlabel=BETA)
+    counts.set(ylim=(0, None), ylabel="crossings", xlabel=peak.words.axis)
 
 
 def _autocorrelation(peak: ReportedPeak, axis: Axes) -> None:
@@ -144,7 +140,7 @@ def _autocorrelation(peak: ReportedPeak, axis: Axes) -> None:
             axis.plot(found.window, found.rho[found.window], "o", ms=5, color=colour)
     axis.axhline(0, color=GREY, lw=0.8)
     label = rf"$\rho$ of {peak.order}"
-    axis.set(xlim=(0, max(longest, 1)), xlabel="distance in updates", ylabel=label, title=peak.lattice)
+    axis.set(xlim=(0, max(longest, 1)), xlabel="distance in updates", ylabel=label, title=peak.system)
     axis.legend(fontsize=8)
 
 
@@ -153,12 +149,12 @@ def _overlap(peak: ReportedPeak, shared: Axes, samples: Axes) -> None:
     for low, high, value in shown.overlaps:
         shared.plot([low, high], [value, value], "-", color=COLOURS[0], lw=2)
     shared.axhline(shown.needed, color=INK, lw=1, ls="--", label=f"needed at the peak: {shown.needed:g}")
-    shared.set(ylim=(0, 1), ylabel="overlap in E", title=peak.lattice)
+    shared.set(ylim=(0, 1), ylabel="overlap in E", title=peak.system)
     beta = [chain.beta for chain in shown.chains]
     own, carried = ([getattr(chain, name) for chain in shown.chains] for name in ("own", "carried"))
     samples.plot(beta, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
     samples.plot(beta, carried, "o", ms=5, color=COLOURS[1], label="carried to the peak")
-    samples.set(ylim=(0, None), ylabel="effective samples", xlabel=BETA)
+    samples.set(ylim=(0, None), ylabel="effective samples", xlabel=peak.words.axis)
     for axis in (shared, samples):
         peak.mark(axis)
         axis.legend(fontsize=8)
@@ -184,7 +180,7 @@ def _pulls(peak: ReportedPeak, axis: Axes) -> None:
     low, high = axis.get_ylim()
     axis.set_ylim(min(low, -1.2 * limit), max(high, 1.2 * limit))
     peak.mark(axis)
-    axis.set(xlabel=BETA, ylabel="pull [errors]", title=peak.lattice)
+    axis.set(xlabel=peak.words.axis, ylabel="pull [errors]", title=peak.system)
     axis.legend(ncols=4, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
 
 
@@ -199,8 +195,7 @@ class Panels(NamedTuple):
 
 
 FIGURES = {
-    "loop-histogram": Panels(_histogram, 2.9, 0.3),
-    "loop-plane": Panels(_plane, 2.1, 0.2, columns=3),
+    "order-histogram": Panels(_histogram, 2.9, 0.3),
     "crossings": Panels(_crossings, 4.1, 0.2, rows=2),
     "autocorrelation": Panels(_autocorrelation, 2.7, 0.3),
     "overlap": Panels(_overlap, 4.3, 0.2, rows=2),

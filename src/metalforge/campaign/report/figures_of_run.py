@@ -9,14 +9,12 @@ from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import LadderSwaps, swaps_of
 from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
 from .result import CampaignResult
-from .words import lattice_math
+from .words import system_math
 
 EDGES = {"": (GREY, "-"), "put": (COLOURS[1], "--"), "get": (COLOURS[0], ":")}
 """Colour and line of an edge, by who waits there."""
-ERRORS = {"peak": r"error on $\beta_c$", "curve": "rms error of the curve", "crossing": r"error on $\ln\Gamma_m$"}
-"""What the error of an estimate is of."""
 MOST_LABELS = 40
-"""Betas that can be written below bars and still be read."""
+"""Labels that can be written below bars and still be read."""
 
 
 def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
@@ -29,7 +27,7 @@ def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     if state.visits:
         made.append(_timeline(state))
     if ladders := [swaps for rungs in ladders_of(state.chains.values()) if (swaps := swaps_of(rungs)) is not None]:
-        made.append(_swaps(ladders))
+        made.append(_swaps(ladders, result))
     if (graph := pipeline_figure(state)) is not None and graph.edges:
         made.append(_pipeline(graph))
     silicon = silicon_figure(state)
@@ -38,15 +36,15 @@ def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     return made
 
 
-def _swaps(ladders: list[LadderSwaps]) -> Drawn:
+def _swaps(ladders: list[LadderSwaps], result: CampaignResult) -> Drawn:
     figure, axes = axes_of(len(ladders), 1, (8.2, 2.3 * len(ladders) + 0.4))
     for axis, shown in zip(axes, ladders, strict=True):
         for replica, places in enumerate(shown.places):
             axis.step(shown.update, places, where="post", color=COLOURS[replica % len(COLOURS)], lw=0.9)
         rates = ", ".join(f"{rate:.2f}" for rate in shown.rates)
         axis.set_yticks(range(len(shown.betas)), [f"{beta:.4f}" for beta in shown.betas], fontsize=8)
-        axis.set(ylabel=r"$\beta$", xlim=(0, max(shown.updates, 1)), xlabel="measured update")
-        axis.set_title(f"{lattice_math(shown.dims)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
+        axis.set(ylabel=result.words.coordinate, xlim=(0, max(shown.updates, 1)), xlabel="measured update")
+        axis.set_title(f"{system_math(shown.dims)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
     return drawn("swaps", figure)
 
 
@@ -67,39 +65,38 @@ def _updates(result: CampaignResult) -> Drawn:
         axis.set_xticks(place[::every], [f"{chain.beta:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
         axis.set_ylabel("updates")
         axis.grid(False, axis="x")
-        axis.set(title=lattice_math(volume.dims), xlim=(-0.7, len(rows) - 0.3))
+        axis.set(title=system_math(volume.dims), xlim=(-0.7, len(rows) - 0.3))
         found = volume.transition
         if found is not None:
             at = np.interp(found.beta_c, [chain.beta for chain in rows], place)
-            axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=r"$\beta_c$")
-    axes[-1].set_xlabel(r"$\beta$ of each chain, in order")
+            axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=result.words.found)
+    axes[-1].set_xlabel(f"{result.words.coordinate} of each {result.words.chain}, in order")
     axes[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
-    return drawn("updates", figure)
+    return drawn("updates", figure, found=result.words.found)
 
 
 def _error(state: CampaignState) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (7.4, 3.6))
+    words = state.spec.theory.words
     for dims, colour in zip(state.spec.theory.systems, COLOURS, strict=False):
         found = [(e.trajectories, e.error) for e in state.estimates if e.dims == dims and e.error is not None]
         if not found:
             continue
         n, error = (np.array(column, dtype=float) for column in zip(*found, strict=True))
-        axis.plot(n, error, "o-", ms=4, lw=1, color=colour, label=lattice_math(dims))
+        axis.plot(n, error, "o-", ms=4, lw=1, color=colour, label=system_math(dims))
         if n.size > 1:
             guide = float(np.exp(np.mean(np.log(error * np.sqrt(n)))))
             ends = np.array([n[0], n[-1]])
             axis.plot(ends, guide / np.sqrt(ends), color=GREY, lw=1, ls=":")
     if (target := state.spec.budget.target_error) is not None:
         axis.axhline(target, color=INK, lw=1.2, ls="--", label=f"target {target:g}")
-    axis.set(
-        xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=ERRORS[state.spec.theory.target]
-    )
+    axis.set(xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=f"error {words.error_of}")
     axis.legend()
-    return drawn("error", figure)
+    return drawn("error", figure, error_of=words.error_of)
 
 
 def _timeline(state: CampaignState) -> Drawn:
-    volumes = state.spec.theory.systems
+    volumes, words = state.spec.theory.systems, state.spec.theory.words
     figure, axes = axes_of(len(volumes), 1, (8.2, 2.7 * len(volumes) + 0.4), sharex=True)
     for axis, dims in zip(axes, volumes, strict=True):
         visits = [visit for visit in state.visits if visit.dims == dims]
@@ -121,16 +118,16 @@ def _timeline(state: CampaignState) -> Drawn:
             value = np.array([e.beta_c for e in found], dtype=float)
             error = np.array([e.error for e in found], dtype=float)
             axis.fill_between(at, value - error, value + error, color=COLOURS[1], alpha=0.25, lw=0)
-            axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=r"$\beta_c$ so far")
+            axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=f"{words.found} so far")
         axis.set(
             ylabel=state.spec.theory.coordinate,
             ylim=(state.spec.theory.low, state.spec.theory.high),
-            title=lattice_math(dims),
+            title=system_math(dims),
         )
     axes[-1].set_xlabel("visit, in the order of decisions")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
-    return drawn("decisions", figure)
+    return drawn("decisions", figure, found=words.found)
 
 
 def _pipeline(shown: PipelineFigure) -> Drawn:

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from metalforge.campaign.physics.curve import TransitionCurve
-from metalforge.campaign.physics.evidence import Finding
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.analysis.curve import TransitionCurve
+from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import Dims
 from metalforge.core.files import PathLike, naming, replacing
 
-from . import plasma_report, sections, sections_of_run
-from .definitions import definitions_section
-from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
+from . import sections, sections_of_run
+from .downloads import CURVES, ROWS, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figure_data import ComparedCampaign, compared_campaign
 from .figures import draw_all
@@ -35,8 +34,8 @@ def write_report(
     """
     where = Path(directory)
     found = found or findings_of(state)
-    result, curves = result_of(state, found), curves_of(state)
-    others = [compared_campaign(other, result_of(other), curves_of(other)) for other in beside]
+    result, curves = result_of(state, found), state.spec.theory.report.curves(state)
+    others = [compared_campaign(other, result_of(other), other.spec.theory.report.curves(other)) for other in beside]
     compared = [compared_campaign(state, result, curves), *others] if others else []
     drawn = draw_all(state, result, curves, found, compared)
     page = page_of(state, result, drawn, curves, compared)
@@ -49,7 +48,7 @@ def write_report(
         with replacing(where / ROWS) as stream:
             write_rows(state, stream)
         with replacing(where / CURVES) as stream:
-            stream.write(_curves_csv(state, result, curves).encode())
+            stream.write(state.spec.theory.report.curves_csv(result, curves).encode())
     with replacing(where / REPORT) as stream:
         stream.write(page.encode())
     return where / REPORT
@@ -66,43 +65,20 @@ def page_of(
     figures: Mapping[str, str] = {
         figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
     }
-    downloads = _downloads(_curves_csv(state, result, curves)) if state.trajectories else ""
-    if state.spec.lattice is None:
-        physics = [
-            plasma_report.plasma_headline(state, result),
-            plasma_report.plasma_section(state, result, figures),
-            sections.compared_section(beside, figures),
-            sections.evidence_section(result, figures),
-            plasma_report.trajectories_section(state, result, downloads, figures),
-        ]
-        definitions = plasma_report.plasma_definitions(state.spec)
-    else:
-        physics = [
-            sections.headline(state, result),
-            sections.transition_section(result, figures),
-            sections.compared_section(beside, figures),
-            sections.evidence_section(result, figures),
-            sections.quarks_section(state.spec.lattice, result, figures),
-            sections.history_section(figures),
-            sections.points_section(result, downloads),
-        ]
-        definitions = definitions_section(state.spec)
+    downloads = _downloads(state.spec.theory.report.curves_csv(result, curves)) if state.trajectories else ""
+    report = state.spec.theory.report
     parts = [
-        *physics,
+        *report.sections(state, result, figures, downloads, beside),
         sections.updates_section(result, figures),
         sections_of_run.decisions_section(state, result, figures),
         sections_of_run.energy_section(result),
         sections_of_run.efficiency_section(state, result, figures),
         sections_of_run.checks_section(state, result),
-        definitions,
+        report.definitions(state.spec),
         sections_of_run.provenance_section(state, result),
         sections_of_run.footer(),
     ]
     return document(f"{state.spec.name}: metalforge report", [part for part in parts if part])
-
-
-def _curves_csv(state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]) -> str:
-    return curves_csv(curves) if state.spec.lattice is not None else plasma_report.plasma_csv(result)
 
 
 def _downloads(curves: str) -> str:

@@ -6,50 +6,67 @@ report written next year give the same digits.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from metalforge.campaign.findings import finding, plan_of, plasma_finding, trajectories_of
-from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence, Finding
-from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
-from metalforge.campaign.physics.freezing import FreezingFinding
-from metalforge.campaign.physics.transition import Transition
-from metalforge.campaign.physics.transport import TransportFinding
-from metalforge.campaign.spec import Dims
+from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
+from metalforge.campaign.analysis.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
+from metalforge.campaign.analysis.transition import Transition
+from metalforge.campaign.findings import Found
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
-from metalforge.lattice.registered import Value
+from metalforge.campaign.theory import Dims, Theory, TheoryWords
+from metalforge.statistics.values import Value
 
 from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
 from .heads import HeadAccount, accounts_of, answers_of
-from .points import ChainResult, chain_results
-from .words import item_text, lattice_name
+from .points import ChainResult
+from .words import item_text, system_name
+
+
+class Quoted(ResultPart, frozen=True, kw_only=True):
+    """What is quoted, by name, with its error; `reason` says why it is not located, or not established."""
+
+    name: str
+    label: str
+    unit: str
+    value: float | None
+    error: float | None
+    established: bool
+    reason: str | None
 
 
 class VolumeResult(ResultPart, frozen=True, kw_only=True):
-    """beta_c of one volume with its evidence; `reason` says why it is not located or not established."""
+    """What is found of one system with its evidence; `reason` says why it is not located or not established.
+
+    `transition` is the peak of a susceptibility, `details` what a theory with another target has found.
+    """
 
     dims: Dims
+    result: Quoted
     transition: Transition | None
+    details: Any
+    said: str
     reason: str
     established: bool
     evidence: tuple[Evidence, ...]
     chains: int
     measured: int
 
-    @property
-    def beta_c(self) -> "BetaC":
-        """The number for a script."""
-        return _beta_c(self.transition, self.evidence)
-
 
 class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """All that is computed from a campaign's state; `seconds` is wall time of the compute."""
 
-    observable: str
-    """The order parameter whose susceptibility is located, or what is looked at of particles: a name of `ORDERS`."""
+    words: TheoryWords
+    name: str
+    """What the result is called in files and lines of text."""
+    order: str
+    """The order parameter whose susceptibility is located, or what else is looked at, as it is written."""
     volumes: tuple[VolumeResult, ...]
     finite_size: FiniteSize | None
+    limit: Quoted | None
+    """The result of the infinite system, where there is an extrapolation."""
     seconds: float
     updates_per_second: float
     effective_per_second: float
@@ -60,38 +77,27 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """Of the worker that reads the heads: how many were asked for, late, lost; None where nobody counted."""
     energy: tuple[EnergySpent, ...]
     drift: tuple[Drift, ...]
-    recomputed: bool
-    """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
     digest: str
-    transport: tuple[TransportFinding, ...] = ()
-    """Of a campaign that maps a plasma: what the trajectories of each box say."""
-    freezing: tuple[FreezingFinding, ...] = ()
-    """Of one that looks for its freezing."""
 
     def __repr__(self) -> str:
         """Return how much it holds; its fields are the numbers."""
         kind = "established" if self.established else "not established"
-        return f"<CampaignResult: {len(self.volumes)} volumes, {len(self.chains)} chains, {kind}>"
+        return f"<CampaignResult: {len(self.volumes)} systems, {len(self.chains)} chains, {kind}>"
 
     @property
     def headline(self) -> VolumeResult:
-        """The volume that beta_c is quoted for, where there is no extrapolation."""
+        """The system that the result is quoted for, where there is no extrapolation."""
         return self.volumes[0]
 
     @property
-    def of_plasma(self) -> tuple[TransportFinding | FreezingFinding, ...]:
-        """What was found of each box; nothing for a campaign of lattices."""
-        return (*self.transport, *self.freezing)
-
-    @property
     def extrapolation(self) -> FiniteSizeFit | None:
-        """beta_c of infinite volume, which is quoted where there are volumes enough."""
+        """The line to the infinite system, which is quoted where there are systems enough."""
         return None if self.finite_size is None else self.finite_size.fit
 
     @property
-    def quoted(self) -> Transition | FiniteSizeFit | None:
-        """What the headline says: the extrapolation where there is one, else the peak of the first volume."""
-        return self.extrapolation or self.headline.transition
+    def quoted(self) -> Quoted:
+        """What the headline says: the extrapolation where there is one, else the first system."""
+        return self.limit or self.headline.result
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -101,51 +107,44 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     @property
     def established(self) -> bool:
         """Whether the headline may be quoted."""
-        if self.transport or self.freezing:
-            return self.headline.established
-        return self.quoted is not None and all(item.holds for item in self.evidence)
+        return self.quoted.established
 
     @property
     def line_evidence(self) -> tuple[Evidence, ...]:
-        """What the extrapolation rests on: that each of its volumes is established, and that they are on one line."""
-        if (fit := self.extrapolation) is None:
-            return ()
-        used = [volume for volume in self.volumes if volume.dims in fit.volumes]
-        return (
-            *(
-                Evidence(
-                    name=f"beta_c of {lattice_name(volume.dims)}",
-                    holds=volume.established,
-                    value="established" if volume.established else "not established",
-                    needed=None,
-                    text=volume.reason,
-                )
-                for volume in used
-            ),
+        """What the extrapolation rests on: that each of its systems is established, and that they are on one line."""
+        return () if (fit := self.extrapolation) is None else line_evidence(self.name, fit, self.volumes)
+
+
+def line_evidence(name: str, fit: FiniteSizeFit, volumes: tuple[VolumeResult, ...]) -> tuple[Evidence, ...]:
+    """Return what a line through the results of these systems rests on."""
+    return (
+        *(
             Evidence(
-                name="chi2 of the line",
-                holds=fit.consistent,
-                value=fit.chi2 if fit.dof else NOT_APPLICABLE,
-                needed=fit.largest_chi2 if fit.dof else None,
-                at_most=True,
-                text="" if fit.dof else "two volumes determine the line",
-            ),
-        )
-
-
-class BetaC(ResultPart, frozen=True, kw_only=True):
-    """beta_c and its error, None where nothing could be located; `reason` says why it is not established."""
-
-    value: float | None
-    error: float | None
-    reason: str | None
+                name=f"{name} of {system_name(volume.dims)}",
+                holds=volume.established,
+                value="established" if volume.established else "not established",
+                needed=None,
+                text=volume.reason,
+            )
+            for volume in volumes
+            if volume.dims in fit.volumes
+        ),
+        Evidence(
+            name="chi2 of the line",
+            holds=fit.consistent,
+            value=fit.chi2 if fit.dof else NOT_APPLICABLE,
+            needed=fit.largest_chi2 if fit.dof else None,
+            at_most=True,
+            text="" if fit.dof else "two systems determine the line",
+        ),
+    )
 
 
 class VolumeSummary(ResultPart, frozen=True, kw_only=True):
-    """One volume in the `--json` form."""
+    """One system in the `--json` form."""
 
     dims: Dims
-    beta_c: BetaC
+    result: Quoted
     established: bool
     evidence: tuple[Evidence, ...]
 
@@ -161,7 +160,7 @@ class ChainSummary(ResultPart, frozen=True, kw_only=True):
 
 
 class InfiniteVolume(ResultPart, frozen=True, kw_only=True):
-    """beta_c of infinite volume in `--json`: from which volumes, how well they fit, and what to be careful about."""
+    """The result of the infinite system in `--json`: from which, how well they fit, and what to be careful about."""
 
     value: float | None = None
     error: float | None = None
@@ -174,17 +173,12 @@ class InfiniteVolume(ResultPart, frozen=True, kw_only=True):
 
 
 class CampaignSummary(ResultPart, frozen=True, kw_only=True):
-    """The `--json` form of a campaign; `beta_c` is the headline: of infinite volume, or of the first volume.
+    """The `--json` form of a campaign; `result` is the headline: of the infinite system, or of the first one."""
 
-    `recomputed` says that the journal is from before there was evidence: its verdict was computed now.
-    """
-
-    beta_c: BetaC
-    established: bool
+    result: Quoted
     evidence: tuple[Evidence, ...]
     volumes: tuple[VolumeSummary, ...]
     infinite_volume: InfiniteVolume | msgspec.UnsetType = msgspec.UNSET
-    recomputed: bool
     trajectories: int
     seconds: float
     stopped_by: StoppedBy | None
@@ -194,57 +188,44 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     answers: dict[str, int] | None
     faults: tuple[FaultNote, ...]
     """Blocks that were thrown away, and what came of them."""
-    transport: tuple[TransportFinding, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Of a campaign that maps a plasma: points, the curve through them, the evidence, by box."""
-    freezing: tuple[FreezingFinding, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Of one that looks for its freezing; `beta_c` is ln Gamma_m then."""
+    details: tuple[Any, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Of a theory whose target is no peak: what it found, by system."""
     chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where more was measured than every chain has: the means of that."""
     report: str | None
 
-
-def findings_of(state: CampaignState) -> dict[Dims, Finding]:
-    """Return the peak of every volume with its evidence: the one bootstrap that a result and its figures rest on.
-
-    Particles have no peak: what there is of them is `plasma_findings`, and is found quickly.
-    """
-    if state.spec.lattice is None:
-        found = plasma_findings(state)
-        return {
-            dims: Finding(transition=None, reason=one.said, evidence=one.evidence)
-            for dims, one in zip(state.spec.theory.systems, found, strict=True)
-        }
-    return {dims: finding(state, dims) for dims in state.spec.theory.systems}
+    @property
+    def established(self) -> bool:
+        """Whether the headline may be quoted."""
+        return self.result.established
 
 
-def plasma_findings(state: CampaignState) -> list[TransportFinding | FreezingFinding]:
-    """Return what the trajectories of every box say; nothing for a campaign of lattices."""
-    if state.spec.lattice is not None:
-        return []
-    return [
-        plasma_finding(state.spec, trajectories_of(state, dims), plan_of(state, dims))
-        for dims in state.spec.theory.systems
-    ]
+def findings_of(state: CampaignState) -> dict[Dims, Any]:
+    """Return what the chains of every system say, a `Found` each: what a result and its figures rest on."""
+    theory = state.spec.theory
+    return {system: theory.analysis.find(state, system) for system in theory.systems}
 
 
-def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None) -> CampaignResult:
+def result_of(state: CampaignState, found: Mapping[Dims, Any] | None = None) -> CampaignResult:
     """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
-    found = found or findings_of(state)
-    chains = chain_results(state, found)
+    found, theory = found or findings_of(state), state.spec.theory
+    chains = theory.report.chains(state, found)
     ended = state.finished is not None or state.interruption is not None
     seconds = state.seconds if ended else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
-    volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.theory.systems)
-    of_plasma = plasma_findings(state)
-    if of_plasma:
-        volumes = tuple(
-            msgspec.structs.replace(volume, established=one.established)
-            for volume, one in zip(volumes, of_plasma, strict=True)
-        )
+    volumes = tuple(_volume(state, dims, found[dims]) for dims in theory.systems)
+    finite_size = _finite_size(theory, volumes)
+    fit, limit = None if finite_size is None else finite_size.fit, None
+    if fit is not None:
+        evidence = line_evidence(theory.result_name, fit, volumes)
+        limit = _quoted(theory, fit.beta_c, fit.error, evidence)
     return CampaignResult(
-        observable=_observable(state),
+        words=theory.words,
+        name=theory.result_name,
+        order=theory.order.text,
         volumes=volumes,
-        finite_size=_finite_size(volumes),
+        finite_size=finite_size,
+        limit=limit,
         seconds=seconds,
         updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
@@ -255,30 +236,25 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
         energy=tuple(
             msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
-        drift=tuple(sorted(state.drift.values())),
-        recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
+        drift=tuple(found for _, found in sorted(state.drift.items())),
         digest=state.digest(),
-        transport=tuple(one for one in of_plasma if isinstance(one, TransportFinding)),
-        freezing=tuple(one for one in of_plasma if isinstance(one, FreezingFinding)),
     )
-
-
-def _observable(state: CampaignState) -> str:
-    if state.spec.lattice is not None:
-        return state.spec.lattice.order
-    return "freezing" if state.spec.theory.target == "crossing" else "transport"
 
 
 def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
-    more = () if state.spec.lattice is None else state.spec.lattice.also_measure
+    more = state.spec.theory.also_measured
+    details = tuple(volume.details for volume in result.volumes if volume.details is not None)
     return CampaignSummary(
-        beta_c=_crossing(result) if result.freezing else _beta_c(result.quoted, result.evidence),
-        established=result.established,
+        result=result.quoted,
         evidence=result.evidence,
-        volumes=msgspec.convert(result.volumes, tuple[VolumeSummary, ...], from_attributes=True),
+        volumes=tuple(
+            VolumeSummary(
+                dims=volume.dims, result=volume.result, established=volume.established, evidence=volume.evidence
+            )
+            for volume in result.volumes
+        ),
         infinite_volume=_infinite(result) if len(result.volumes) > 1 else msgspec.UNSET,
-        recomputed=result.recomputed,
         trajectories=state.trajectories,
         seconds=result.seconds,
         stopped_by=state.stopped_by,
@@ -287,8 +263,7 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         heads=result.heads,
         answers=result.answers,
         faults=faults_of(state),
-        transport=result.transport or msgspec.UNSET,
-        freezing=result.freezing or msgspec.UNSET,
+        details=details or msgspec.UNSET,
         chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
         report=None if report is None else str(report),
     )
@@ -304,15 +279,19 @@ def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
     )
 
 
-def _beta_c(found: Transition | FiniteSizeFit | None, evidence: tuple[Evidence, ...]) -> BetaC:
-    value, error = (None, None) if found is None else (found.beta_c, found.error)
-    return BetaC(value=value, error=error, reason=_lacking(evidence) or None)
-
-
-def _crossing(result: CampaignResult) -> BetaC:
-    """Return ln Gamma_m of the first box."""
-    found = result.freezing[0]
-    return BetaC(value=found.log_gamma, error=found.error, reason=_lacking(result.evidence) or None)
+def _quoted(theory: Theory, value: float | None, error: float | None, evidence: tuple[Evidence, ...]) -> Quoted:
+    """Return a value of the coordinate as it is quoted."""
+    found = (None, error) if value is None or error is None else theory.quoted(value, error)
+    held = all(item.holds for item in evidence)
+    return Quoted(
+        name=theory.result_name,
+        label=theory.words.found,
+        unit=theory.unit,
+        value=found[0],
+        error=found[1],
+        established=held and error is not None,
+        reason=_lacking(evidence) or None,
+    )
 
 
 def _lacking(evidence: tuple[Evidence, ...]) -> str:
@@ -321,13 +300,13 @@ def _lacking(evidence: tuple[Evidence, ...]) -> str:
 
 def _infinite(result: CampaignResult) -> InfiniteVolume:
     if result.finite_size is None:
-        return InfiniteVolume(reason="no extrapolation: fewer than two volumes with one N_t are located")
+        return InfiniteVolume(reason="no extrapolation: fewer than two systems of one family are located")
     reason = "; ".join(result.finite_size.cautions)
-    if (fit := result.extrapolation) is None:
+    if (fit := result.extrapolation) is None or result.limit is None:
         return InfiniteVolume(reason=reason)
     return InfiniteVolume(
-        value=fit.beta_c,
-        error=fit.error,
+        value=result.limit.value,
+        error=result.limit.error,
         chi2=fit.chi2,
         dof=fit.dof,
         volumes=fit.volumes,
@@ -337,11 +316,16 @@ def _infinite(result: CampaignResult) -> InfiniteVolume:
     )
 
 
-def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:
+def _volume(state: CampaignState, dims: Dims, found: Found) -> VolumeResult:
     chains = [chain for chain in state.chains.values() if chain.dims == dims]
+    quoted = _quoted(state.spec.theory, found.value, found.error, found.evidence)
+    transition = getattr(found, "transition", None)
     return VolumeResult(
         dims=dims,
-        transition=found.transition,
+        result=msgspec.structs.replace(quoted, established=found.established),
+        transition=transition,
+        details=None if hasattr(found, "transition") else found,
+        said=found.said,
         reason=_lacking(found.evidence),
         established=found.established,
         evidence=found.evidence,
@@ -350,9 +334,9 @@ def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:
     )
 
 
-def _finite_size(volumes: tuple[VolumeResult, ...]) -> FiniteSize | None:
-    """Return how the peak moves with the volume, where two volumes or more with one N_t are located."""
-    peaks = [volume.transition for volume in volumes if volume.transition is not None]
-    if len(peaks) < 2 or len({peak.dims[3] for peak in peaks}) > 1:
+def _finite_size(theory: Theory, volumes: tuple[VolumeResult, ...]) -> FiniteSize | None:
+    """Return how the peak moves with the size, where two systems or more of one family are located."""
+    peaks, law = [volume.transition for volume in volumes if volume.transition is not None], theory.size_law
+    if law is None or len(peaks) < 2 or len({law.family(peak.dims) for peak in peaks}) > 1:
         return None
-    return analyse_volumes(peaks)
+    return analyse_volumes(peaks, law)

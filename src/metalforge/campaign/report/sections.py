@@ -1,12 +1,9 @@
-"""The sections of the report about physics: beta_c, its evidence, the curves, all chains, where the updates went."""
+"""The sections of the report about physics: the result, its evidence, the curves, all chains, where the updates went."""
 
 from collections.abc import Mapping, Sequence
 
-from metalforge.campaign.advice import known_of, size_cautions
-from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.spec import Lattice
 from metalforge.campaign.state import CampaignState
-from metalforge.lattice.registered import Observable, described
+from metalforge.campaign.theory import Described
 from metalforge.statistics.estimate import with_error
 
 from .figure_data import COMPARED, ComparedCampaign, apart
@@ -14,48 +11,49 @@ from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
 from .result import CampaignResult, VolumeResult
-from .verdict import comparison, verdict
 from .words import (
     ENDINGS,
-    beta_text,
     chi2_text,
     duration,
     estimate_text,
     found_text,
     interval_text,
-    lattice_text,
     needed_text,
+    number_text,
     remark_text,
     say,
     substrates_text,
+    system_text,
 )
 
 Figures = Mapping[str, str]
-QUARK_COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
 YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
 
 
-def headline(state: CampaignState, result: CampaignResult) -> str:
-    """Return the top of the page: beta_c, what it means, how it stopped."""
-    lattice, first = state.spec.gauge, result.headline
-    theory = (
-        "quenched SU(3)"
-        if not lattice.flavors
-        else f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
-    )
-    title, meaning = verdict(result)
+def headline(
+    state: CampaignState,
+    result: CampaignResult,
+    title: Raw,
+    meaning: Sequence[str],
+    *,
+    theory: str,
+    update: str = "",
+) -> str:
+    """Return the top of the page: the result, what it means, how it stopped; `theory` is the physics in words."""
+    first, words, report = result.headline, result.words, state.spec.theory.report
+    compared = report.comparison(state.spec, result)
+    rate = f"{result.updates_per_second:.{0 if result.updates_per_second >= 10 else 2}f}"
     cards = [
-        card(lattice_text(first.dims), theory),
-        card(f"{state.trajectories:,}", "updates, warm-up included"),
-        card(duration(result.seconds), f"wall time, {result.updates_per_second:.0f} updates/s"),
+        card(system_text(first.dims), theory),
+        card(f"{state.trajectories:,}", f"{words.update}s{update}, warm-up included"),
+        card(duration(result.seconds), f"wall time, {rate} {words.update}s/s"),
         card(state.ordering, f"ordering, on {substrates_text([s.name for s in state.opened.silicon])}"),
     ]
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {state.spec.name}", "kind")}<h1>{title.html}</h1></header>',
         *meaning,
-        note(say("sections.recomputed")) if result.recomputed else "",
-        paragraph(f"{compared[0].upper()}{compared[1:]}.") if (compared := comparison(state.spec, result)) else "",
-        *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
+        paragraph(f"{compared[0].upper()}{compared[1:]}.") if compared else "",
+        *(paragraph(caution, "warn") for caution in report.cautions(state.spec)),
         paragraph(_ending(state)),
         f'<div class="cards">{"".join(cards)}</div>',
     ])  # fmt: skip
@@ -69,38 +67,39 @@ def _ending(state: CampaignState) -> str:
     return "It has not finished: these are the numbers so far."
 
 
-def transition_section(result: CampaignResult, figures: Figures) -> str:
-    """Return the physics: the curves, the peak of every volume, what was left out, several volumes."""
-    rows = [_volume_row(volume) for volume in result.volumes]
-    columns = ("lattice", ">beta_c", ">peak of chi", ">B4 there", ">chains", ">measured", ">effective", ">tau_int")
+def transition_section(state: CampaignState, result: CampaignResult, figures: Figures, *more: str) -> str:
+    """Return the physics: the curves, the peak of every system, what was left out, several systems."""
+    rows, words, order = [_volume_row(volume) for volume in result.volumes], result.words, result.order
+    columns = (words.system, f">{words.found}", ">peak of chi", ">B4 there", f">{words.chain}s", ">measured")
     left = [
-        (lattice_text(volume.dims), f"{out.beta:.5g}", out.rows, out.reason)
+        (system_text(volume.dims), f"{out.beta:.5g}", out.rows, out.reason)
         for volume in result.volumes
         if volume.transition is not None
         for out in volume.transition.left_out
     ]
     missing = [volume for volume in result.volumes[1:] if volume.transition is None]
+    left_out = table((words.system, f">{words.coordinate}", ">rows", "why"), left)
     return section(
         "The transition",
         figures.get("transition", ""),
-        table(columns, rows),
-        *(paragraph(f"{lattice_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
-        note(say("sections.transition", order=ORDERS[result.observable].text)),
-        details(f"{len(left)} chains were left out", table(("lattice", ">beta", ">rows", "why"), left)) if left else "",
+        table((*columns, ">effective", ">tau_int"), rows),
+        *(paragraph(f"{system_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
+        note(say("sections.transition", order=order)),
+        details(f"{len(left)} {words.chain}s were left out", left_out) if left else "",
         figures.get("volumes", ""),
-        _finite_size(result),
-        figures.get("plaquette", ""),
+        _finite_size(state, result),
+        *more,
     )
 
 
 def _volume_row(volume: VolumeResult) -> tuple[object, ...]:
-    name, found = lattice_text(volume.dims), volume.transition
-    if found is None:
+    name, found, quoted = system_text(volume.dims), volume.transition, volume.result
+    if found is None or quoted.value is None or quoted.error is None:
         return (name, "not located", "-", "-", volume.chains, volume.measured, "-", "-")
-    number = beta_text(found.beta_c, found.error)
+    number = number_text(quoted.value, quoted.error)
     return (
         name,
-        number if volume.established else f"not established: {interval_text(found.beta_c, found.error)}",
+        number if volume.established else f"not established: {interval_text(quoted.value, quoted.error)}",
         with_error(found.height, found.height_error),
         with_error(found.b4, found.b4_error),
         found.chains,
@@ -110,15 +109,18 @@ def _volume_row(volume: VolumeResult) -> tuple[object, ...]:
     )
 
 
-def _finite_size(result: CampaignResult) -> str:
-    if result.finite_size is None:
+def _finite_size(state: CampaignState, result: CampaignResult) -> str:
+    law = state.spec.theory.size_law
+    if result.finite_size is None or law is None:
         return ""
     parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
     if (fit := result.finite_size.fit) is not None:
         inside = f"within {interval_text(fit.beta_c, fit.error)}, not established"
         number = f"= {with_error(fit.beta_c, fit.error)}" if result.established else inside
-        h = with_error(fit.h, fit.h_error)
-        parts.append(paragraph(say("sections.infinite-volume", number=number, h=h, chi2=chi2_text(fit.chi2, fit.dof))))
+        h, chi2 = with_error(fit.h, fit.h_error), chi2_text(fit.chi2, fit.dof)
+        limit = f"{law.limit[0].upper()}{law.limit[1:]}"
+        name = result.words.coordinate
+        parts.append(paragraph(say("sections.infinite-volume", limit=limit, name=name, number=number, h=h, chi2=chi2)))
     return "\n".join(parts)
 
 
@@ -130,11 +132,11 @@ def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> st
     return section("Compared", figures.get("compared", "") or paragraph(f"There is {apart(beside)}."), lines)
 
 
-def evidence_section(result: CampaignResult, figures: Figures) -> str:
+def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[str] = ()) -> str:
     """Return the items of every volume, and what they were judged from."""
-    parts = [(lattice_text(volume.dims), volume.evidence) for volume in result.volumes]
+    parts = [(system_text(volume.dims), volume.evidence) for volume in result.volumes]
     if result.extrapolation is not None:
-        parts.insert(0, ("infinite volume", result.line_evidence))
+        parts.insert(0, ("the limit", result.line_evidence))
     tables = []
     for name, evidence in parts:
         rows = [
@@ -148,51 +150,30 @@ def evidence_section(result: CampaignResult, figures: Figures) -> str:
         "Evidence",
         paragraph(say("sections.evidence")),
         *tables,
-        *(figures.get(name, "") for name in EVIDENCE_FIGURES),
+        *(figures.get(name, "") for name in (*EVIDENCE_FIGURES, *more)),
         anchor="evidence",
     )
 
 
-def quarks_section(lattice: Lattice | None, result: CampaignResult, figures: Figures) -> str:
-    """Return what only sea quarks have, and what is known of their transition; empty without them."""
-    known = known_of(lattice)
-    if not known:
-        return ""
-    rows = [
-        (chain.id, lattice_text(chain.dims), f"{chain.beta:.5f}", chain.measured, *map(estimate_text, chain.quarks))
-        for chain in result.chains
-        if chain.quarks is not None
-    ]
-    return section(
-        "Sea quarks",
-        figures.get("quarks", ""),
-        table(QUARK_COLUMNS, rows),
-        note(say("sections.quarks" if rows else "sections.no-quarks")),
-        heading("What is known of this transition", *(paragraph(fact.cited) for fact in known)),
-    )
+def history_section(figures: Figures, *more: str) -> str:
+    """Return histories, and what a theory shows beside them."""
+    return section("Histories", figures.get("histories", ""), *more)
 
 
-def history_section(figures: Figures) -> str:
-    """Return histories, and how HMC ran."""
-    return section("Histories", figures.get("histories", ""), figures.get("hmc", ""))
-
-
-def points_section(result: CampaignResult, downloads: str) -> str:
+def points_section(state: CampaignState, result: CampaignResult, downloads: str, said: str = "") -> str:
     """Return the table of chains, and where every row can be had."""
-    several = len(result.volumes) > 1
+    several, words = len(result.volumes) > 1, result.words
     names = dict.fromkeys(name for chain in result.chains for name in chain.values)
-    first, *others = [shown for name in ("plaquette", *names) if (shown := described(name)).label]
-    others = [observable for observable in others if observable != first]
-    columns = ["chain", *["lattice"] * several, ">beta", f">{first.label}", f">{ORDERS[result.observable].text}"]
-    columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), ">updates/s"]
+    others = [shown for name in names if (shown := state.spec.theory.described(name)).label]
+    columns = [words.chain, *[words.system] * several, f">{words.coordinate}", f">{result.order}"]
+    columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), f">{words.update}s/s"]
     rows = []
     for chain in result.chains:
         warm = chain.quenched + chain.warmup
         rows.append([
             chain.id,
-            *[lattice_text(chain.dims)] * several,
+            *[system_text(chain.dims)] * several,
             f"{chain.beta:.5f}",
-            _value(chain, first),
             estimate_text(chain.order),
             "-" if chain.order is None else f"{chain.order.tau_int:.1f}",
             estimate_text(chain.chi),
@@ -201,26 +182,25 @@ def points_section(result: CampaignResult, downloads: str) -> str:
             *(_value(chain, observable) for observable in others),
             "-" if chain.seconds <= 0 else f"{(warm + chain.measured) / chain.seconds:.0f}",
         ])  # fmt: skip
-    said = say("sections.points")
-    said += "".join(say(f"sections.{name}") for name in ("delta_h", "cg_iterations") if name in names)
     given_up = [
-        paragraph(f"{c.id} at beta {c.beta:.5g} was given up: {c.abandoned}", "warn")
+        paragraph(f"{c.id} at {words.coordinate} {c.beta:.5g} was given up: {c.abandoned}", "warn")
         for c in result.chains
         if c.abandoned
     ]
-    return section("Every chain", table(columns, rows), note(said) if rows else "", *given_up, downloads)
+    about = note(say("sections.points") + said) if rows else ""
+    return section(f"Every {words.chain}", table(columns, rows), about, *given_up, downloads)
 
 
-def _value(chain: ChainResult, observable: Observable) -> str:
+def _value(chain: ChainResult, observable: Described) -> str:
     found = chain.values.get(observable.name)
-    return "-" if found is None else observable.text(found.mean, found.error or 0.0)
+    return "-" if found is None else (observable.text or with_error)(found.mean, found.error or 0.0)
 
 
 def updates_section(result: CampaignResult, figures: Figures) -> str:
     """Return where the updates went and how the error fell."""
     warm = sum(chain.quenched + chain.warmup for chain in result.chains)
     total = warm + sum(chain.measured for chain in result.chains)
-    said = f"{warm:,} of {total:,} updates ({warm / total:.0%}) were warm-up." if total else ""
+    said = f"{warm:,} of {total:,} {result.words.update}s ({warm / total:.0%}) were warm-up." if total else ""
     return section(
         "Where the updates went", paragraph(said) if said else "", figures.get("updates", ""), figures.get("error", "")
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 
-from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, ladders_of
 from metalforge.campaign.store.records import EnergySpent, Utilisation
 from metalforge.core.quantities import Modelled, Quantity
@@ -18,7 +17,7 @@ from .heads import why_not
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
 from .result import CampaignResult
 from .spec_text import spec_text
-from .words import lattice_text, one_line, say, substrate_text
+from .words import one_line, say, substrate_text, system_text
 
 Figures = Mapping[str, str]
 
@@ -36,21 +35,21 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             ("decision", "by", ">how often", ">decided by a head"),
             [(c.what, c.by, c.count, c.by_heads or "-") for c in found.counts],
         ),
-        _expected(state),
-        _exchange(state, figures),
+        _expected(state, result),
+        _exchange(state, result, figures),
         _heads(state, result),
         _warmups(result),
         _faults(state),
-        _visits(state),
+        _visits(state, result),
         _others(state),
     )
 
 
-def _expected(state: CampaignState) -> str:
+def _expected(state: CampaignState, result: CampaignResult) -> str:
     """Return where peaks were expected before they were located, and who said so."""
     rows = [
         (
-            lattice_text(d.dims),
+            system_text(d.dims),
             d.by,
             with_error(d.value, d.width),
             "-" if d.baseline is None else f"{d.baseline:.4f}",
@@ -59,21 +58,21 @@ def _expected(state: CampaignState) -> str:
         for d in state.decisions
         if d.what == PEAK_PRIOR and d.dims and d.value is not None and d.width is not None
     ]
-    columns = ("lattice", "by", ">beta_c", ">by the curve", "why")
+    columns = (result.words.system, "by", f">{result.words.found}", ">by the curve", "why")
     about = note(say("sections.expected"))
     return heading("Where the peak was expected", about, table(columns, rows)) if rows else ""
 
 
-def _exchange(state: CampaignState, figures: Figures) -> str:
+def _exchange(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
     """Return how replicas moved between couplings, where chains exchanged them."""
     rows = []
     for rungs in ladders_of(state.chains.values()):
         if (seen := swaps_of(rungs)) is not None:
             rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
             betas = f"{seen.betas[0]:g} .. {seen.betas[-1]:g}"
-            rows.append((lattice_text(seen.dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
+            rows.append((system_text(seen.dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
     about = say("sections.exchange")
-    columns = ("lattice", "beta", ">replicas", ">updates each", "rates", ">round trips")
+    columns = (result.words.system, result.words.coordinate, ">replicas", ">updates each", "rates", ">round trips")
     shown = heading("Exchange of couplings", note(about), table(columns, rows), figures.get("swaps", ""))
     return shown if rows else ""
 
@@ -114,20 +113,20 @@ def _faults(state: CampaignState) -> str:
     )
 
 
-def _visits(state: CampaignState) -> str:
+def _visits(state: CampaignState, result: CampaignResult) -> str:
     rows = [
         (
             visit.visit,
             f"{visit.at - state.opened.at:.1f}",
             f"{visit.beta:.5f}",
-            lattice_text(visit.dims),
+            system_text(visit.dims),
             ("new " if visit.fresh else "") + visit.chain,
             visit.by,
             one_line(visit.reason),
         )
         for visit in state.visits
     ]
-    columns = (">visit", ">at [s]", ">beta", "lattice", "chain", "by", "why")
+    columns = (">visit", ">at [s]", f">{result.words.coordinate}", result.words.system, "chain", "by", "why")
     return details(f"All {len(rows)} visits, with reasons", table(columns, rows))
 
 
@@ -159,7 +158,7 @@ def efficiency_section(state: CampaignState, result: CampaignResult, figures: Fi
         "sections.efficiency",
         ordering=state.ordering,
         rate=result.effective_per_second,
-        order=ORDERS[result.observable].text,
+        order=result.order,
         per_joule=per_joule(result),
     )
     return section(
@@ -254,13 +253,11 @@ def checks_section(state: CampaignState, result: CampaignResult) -> str:
     promised = sum(chain.promised for chain in state.chains.values())
     lacking = sum(len(chain.unchecked) for chain in state.chains.values())
     said = f"{promised - lacking:,} of {promised:,} configurations that were to be checked were."
-    rows = [
-        (d.precision, d.substrate, d.checks, f"{d.action:.1e}", f"{d.plaquette:.1e}", f"{d.polyakov:.1e}")
-        for d in result.drift
-    ]
+    rows = [(d.precision, d.substrate, d.checks, *(f"{off:.1e}" for off in d.largest.values())) for d in result.drift]
+    measured = result.drift[0].largest if result.drift else ()
     return section(
         "Checks in higher precision",
-        table(("precision", "on", ">configurations", ">largest drift of S/V", ">of P", ">of |L|"), rows),
+        table(("precision", "on", ">configurations", *(f">largest drift of {name}" for name in measured)), rows),
         paragraph(said, "warn" if lacking else "") if promised else "",
     )
 

@@ -4,25 +4,23 @@ from html import escape
 
 from metalforge.campaign.state import CampaignState
 
-from .downloads import curves_of
 from .drawing import svg_bytes
 from .figures import draw_main
 from .html import image, table
 from .result import CampaignResult
-from .verdict import verdict_lines
-from .words import lattice_text
+from .words import system_text
 
 
 def shown_html(state: CampaignState, result: CampaignResult) -> str:
     """Return HTML for a cell: the lines that say what was found, one figure, and a row for every item of evidence."""
-    lines = [line for line in verdict_lines(result) if not line.startswith("  ")]
+    lines = [line for line in state.spec.theory.report.lines(result) if not line.startswith("  ")]
     parts = [f"<strong>{escape(state.spec.name)}</strong>", *(f"<div>{escape(line)}</div>" for line in lines)]
-    if (figure := draw_main(state, result, curves_of(state))) is not None:
+    if (figure := draw_main(state, result, state.spec.theory.report.curves(state))) is not None:
         parts.append(image(svg_bytes(figure.figure), figure.title, figure.caption))
     rows = [
-        (lattice_text(volume.dims), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
+        (system_text(volume.dims), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
         for volume in result.volumes
         for item in volume.evidence
     ]
-    parts.append(table(("lattice", "evidence", "", ">found", ">needed"), rows))
+    parts.append(table((result.words.system, "evidence", "", ">found", ">needed"), rows))
     return "\n".join(parts)

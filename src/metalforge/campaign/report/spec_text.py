@@ -10,9 +10,9 @@ import msgspec
 import tomli_w
 
 from metalforge.campaign.orderings import ORDERINGS
-from metalforge.campaign.spec import Budget, CampaignSpec
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.steerers import steerer_names
-from metalforge.lattice.actions import actions
+from metalforge.campaign.theory import Theory
 
 HEADER = """\
 # A metalforge campaign. Run it with: metalforge scan THIS_FILE
@@ -33,7 +33,6 @@ _TEXT = msgspec.toml.decode(
 )
 _NAMES = {
     "orderings": "; ".join(f"{one.letter} or {one.name}: {one.about}" for one in ORDERINGS.values()),
-    "actions": " or ".join(actions()),
     "steerers": ", ".join(steerer_names()),
 }
 TABLES = {name: text for name, (text,) in _TEXT["tables"].items()}
@@ -44,24 +43,26 @@ NOTES = {path: Note(text.format(**_NAMES), *unit) for path, (text, *unit) in _TE
 def spec_text(spec: CampaignSpec) -> str:
     """Return the spec as TOML with a comment for every field; it reads back as the same spec."""
     lines = [HEADER]
-    tables = []
+    tables: list[tuple[str, msgspec.Struct, str, dict[str, Note]]] = []
     for field in msgspec.structs.fields(spec):
         value = getattr(spec, field.name)
-        if value is None:
-            continue  # the physics that it is not of
-        if isinstance(value, msgspec.Struct):
-            tables.append((field.name, value))
+        if isinstance(value, Theory):
+            notes = {name: Note(*said) for name, said in value.notes().items()}
+            tables.append((value.table(), value, notes.pop("").text, notes))
+        elif isinstance(value, msgspec.Struct):
+            own = {name.partition(".")[2]: note for name, note in NOTES.items() if name.startswith(f"{field.name}.")}
+            tables.append((field.name, value, TABLES[field.name], own))
         else:
-            lines += _field(field.name, field, value)
-    for name, table in tables:
-        lines += [f"\n# {TABLES[name]}", f"[{name}]"]
+            lines += _field(field.name, NOTES[field.name], field, value)
+    for name, table, about, notes in tables:
+        lines += ["", *COMMENT.wrap(about), f"[{name}]"]
         for field in msgspec.structs.fields(table):
-            lines += _field(f"{name}.{field.name}", field, getattr(table, field.name))
+            note = notes.get(field.name, Note(field.name.replace("_", " ")))
+            lines += _field(f"{name}.{field.name}", note, field, getattr(table, field.name))
     return "\n".join(lines) + "\n"
 
 
-def _field(path: str, field: msgspec.structs.FieldInfo, value: Any) -> list[str]:
-    note = NOTES[path]
+def _field(path: str, note: Note, field: msgspec.structs.FieldInfo, value: Any) -> list[str]:
     about = [note.unit] if note.unit else []
     if choices := _choices(field.type):
         about.append("one of " + ", ".join(_value(choice) for choice in choices))
@@ -75,11 +76,11 @@ def _default(path: str, field: msgspec.structs.FieldInfo) -> str:
     default: Any = field.default
     # A file without a [budget] gets the default one; a file with one says what it wants.
     if path.startswith("budget.") and default is None:
-        whole: Budget = CampaignSpec().budget
+        whole: Any = next(one.default for one in msgspec.structs.fields(CampaignSpec) if one.name == "budget")
         default = getattr(whole, field.name)
         return "no limit" if default is None else f"{_value(default)} if there is no [budget], else no limit"
     if isinstance(default, float) and isnan(default):
-        return "derived from N_t by published couplings, for Wilson's action without sea quarks"
+        return "derived"
     return _value(default)
 
 

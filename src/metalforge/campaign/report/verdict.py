@@ -1,119 +1,111 @@
-"""What a campaign found, in words: numbers that are established, intervals with what they lack, what was published.
+"""What a campaign found, in words: numbers that are established, intervals with what they lack.
 
 A number that is not established does not stand there bare, neither in a terminal nor on a page: an interval does.
 """
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from math import hypot
 
-from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.physics.finite_size import FiniteSizeFit
-from metalforge.campaign.physics.published import INDEPENDENT, PUBLISHED
-from metalforge.campaign.physics.transition import Transition
-from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.analysis.evidence import Evidence
+from metalforge.campaign.analysis.finite_size import FiniteSizeFit
+from metalforge.campaign.analysis.transition import Transition
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import with_error
 
 from .html import Raw, box, items, link, paragraph
-from .plasma_report import plasma_comparison, plasma_lines
-from .result import CampaignResult, VolumeResult
-from .words import chi2_text, interval_text, item_text, lattice_name, lattice_text, say
+from .result import CampaignResult, Quoted, VolumeResult
+from .words import chi2_text, interval_text, item_text, say, system_name, system_text
 
 
-def verdict_lines(result: CampaignResult) -> Iterator[str]:
-    """Give the lines for a terminal: the headline first, then every volume with its evidence."""
-    if result.transport or result.freezing:
-        yield from plasma_lines(result)
-        return
-    if (fit := result.extrapolation) is not None:
-        yield from _stated("infinite volume", fit.beta_c, fit.error, result.line_evidence)
+def peak_lines(result: CampaignResult) -> Iterator[str]:
+    """Give the lines for a terminal: the headline first, then every system with its evidence."""
+    if (fit := result.extrapolation) is not None and result.limit is not None:
+        yield from _stated(result.limit, "the limit", result.line_evidence)
         yield f"  {_quality(fit)}"
     if result.finite_size is not None:
         yield from (f"  {caution}" for caution in result.finite_size.cautions)
     for volume in result.volumes:
         yield from _volume(volume)
-    if result.recomputed:
-        yield "the journal is from before evidence was asked for: this verdict was computed now, by the rules of now"
+
+
+def found_lines(result: CampaignResult) -> Iterator[str]:
+    """Give the lines of a campaign whose systems each say in words what was found."""
+    for volume in result.volumes:
+        yield f"{system_name(volume.dims)}: {volume.said}, {'established' if volume.established else 'not established'}"
+        yield from _items(volume.evidence)
 
 
 def _volume(volume: VolumeResult) -> Iterator[str]:
-    name, found = lattice_name(volume.dims), volume.transition
-    if found is None:
-        yield f"beta_c({name}): not located"
+    if volume.result.value is None:
+        yield f"{volume.result.name}({system_name(volume.dims)}): not located"
         yield from (f"  lacking: {item_text(item)}" for item in volume.evidence if not item.holds)
         return
-    yield from _stated(name, found.beta_c, found.error, volume.evidence)
-    yield from (f"  {'holds' if item.holds else 'lacks'}: {item_text(item)}" for item in volume.evidence)
+    yield from _stated(volume.result, system_name(volume.dims), volume.evidence)
+    yield from _items(volume.evidence)
 
 
-def _stated(name: str, value: float, error: float, evidence: Sequence[Evidence]) -> Iterator[str]:
-    if all(item.holds for item in evidence):
-        yield f"beta_c({name}) = {with_error(value, error)}, established"
+def _items(evidence: Sequence[Evidence]) -> Iterator[str]:
+    return (f"  {'holds' if item.holds else 'lacks'}: {item_text(item)}" for item in evidence)
+
+
+def _stated(found: Quoted, where: str, evidence: Sequence[Evidence]) -> Iterator[str]:
+    value, error = found.value or 0.0, found.error or 0.0
+    if found.established:
+        yield f"{found.name}({where}) = {with_error(value, error)}, established"
         return
     lacking = ", ".join(item.name for item in evidence if not item.holds)
-    yield f"beta_c({name}): not established; the data so far point to {interval_text(value, error)} (one error)"
+    yield f"{found.name}({where}): not established; the data so far point to {interval_text(value, error)} (one error)"
     yield f"  not to be quoted, for lack of: {lacking}"
 
 
-def verdict(result: CampaignResult) -> tuple[Raw, list[str]]:
+def verdict(state: CampaignState, result: CampaignResult, remark: str = "") -> tuple[Raw, list[str]]:
     """Return the title of the page and what stands below it: a number only where it is established."""
-    if (found := result.quoted) is None:
-        return Raw("&beta;<sub>c</sub> is not located"), [paragraph(f"Why: {result.headline.reason}", "warn")]
+    found, label = result.quoted, escape(result.words.found)
+    if found.value is None or found.error is None:
+        return Raw(f"{label} is not located"), [paragraph(f"Why: {result.headline.reason}", "warn")]
+    law = state.spec.theory.size_law
     if not result.established:
-        interval = interval_text(found.beta_c, found.error)
-        said = say("verdict.interval", where=_subject(result), interval=interval)
+        interval = interval_text(found.value, found.error)
+        name = result.words.coupling
+        said = say("verdict.interval", where=_subject(result, law), coordinate=name, interval=interval)
         lacking = [item_text(item) for item in result.evidence if not item.holds]
-        return Raw("&beta;<sub>c</sub> is not established"), [box(paragraph(said), items(lacking))]
-    value = with_error(found.beta_c, found.error)
-    meaning, rests = _of_volume(result, found) if isinstance(found, Transition) else _of_infinite_volume(result, found)
-    return Raw(f'&beta;<sub>c</sub> = <span class="value">{value}</span>'), [
-        paragraph(meaning),
+        return Raw(f"{label} is not established"), [box(paragraph(said), items(lacking))]
+    value = with_error(found.value, found.error)
+    peak, fit = result.headline.transition, result.extrapolation
+    meaning, rests = "", ""
+    if fit is not None and law is not None:
+        meaning, rests = _of_limit(result, fit, law)
+    elif peak is not None:
+        meaning, rests = _of_system(result, peak)
+    return Raw(f'{label} = <span class="value">{value}</span>'), [
+        paragraph(f"{meaning} {remark}".strip()),
         paragraph(Raw(f"{escape(rests)} {link('All the evidence', '#evidence').html}.")),
     ]
 
 
-def _subject(result: CampaignResult) -> str:
-    if (fit := result.extrapolation) is not None:
-        return say("verdict.infinite", quality=_quality(fit))
-    lattice = lattice_text(result.headline.dims)
-    return say("verdict.peak", order=ORDERS[result.observable].text, lattice=lattice)
+def _subject(result: CampaignResult, law: SizeLaw | None) -> str:
+    if (fit := result.extrapolation) is not None and law is not None:
+        return say("verdict.infinite", limit=law.limit, quality=_quality(fit))
+    return say("verdict.peak", order=result.order, system=system_text(result.headline.dims))
 
 
-def _of_volume(result: CampaignResult, found: Transition) -> tuple[str, str]:
-    """Return what the number of one lattice means, and in one line what it rests on."""
-    order, lattice = ORDERS[result.observable].text, lattice_text(found.dims)
-    meaning = say("verdict.of-volume", order=order, lattice=lattice, found=found)
+def _of_system(result: CampaignResult, found: Transition) -> tuple[str, str]:
+    """Return what the number of one system means, and in one line what it rests on."""
+    name, words = system_text(found.dims), result.words
+    meaning = say(
+        "verdict.of-volume", coordinate=words.coupling, kind=words.system, order=result.order, system=name, found=found
+    )
     return meaning, say("verdict.volume-rests", found=found, held=len(result.headline.evidence))
 
 
-def _of_infinite_volume(result: CampaignResult, fit: FiniteSizeFit) -> tuple[str, str]:
+def _of_limit(result: CampaignResult, fit: FiniteSizeFit, law: SizeLaw) -> tuple[str, str]:
     """Return what the extrapolated number means, and in one line what it rests on."""
-    meaning = say("verdict.of-infinite", n_t=result.headline.dims[3], quality=_quality(fit))
-    return meaning, say("verdict.infinite-rests", volumes=len(fit.volumes))
-
-
-def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
-    """Return one sentence that compares with the published coupling; nothing with sea quarks or an unknown N_t.
-
-    What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
-    """
-    if spec.lattice is None:
-        return plasma_comparison(spec, result)
-    first = result.headline.dims
-    known = PUBLISHED.get(first[3])
-    if known is None or spec.gauge.has_other_theory:
-        return ""
-    there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
-    if (fit := result.extrapolation) is not None:
-        apart = abs(fit.beta_c - known.beta_c) / hypot(fit.error, known.error)
-        return f"{there}; the extrapolation is {apart:.1f} standard errors from it"
-    elsewhere = INDEPENDENT.get(first)
-    found = "" if elsewhere is None else f" ({with_error(*elsewhere)} was found independently)"
-    return f"{there}; beta_c of {lattice_name(first)} alone is another number{found}"
+    meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
+    return meaning, say("verdict.infinite-rests", systems=len(fit.volumes))
 
 
 def _quality(fit: FiniteSizeFit) -> str:
-    """Return from which volumes an extrapolation is, and how well they fit."""
-    names = ", ".join(lattice_name(dims) for dims in fit.volumes)
+    """Return from which systems an extrapolation is, and how well they fit."""
+    names = ", ".join(system_name(dims) for dims in fit.volumes)
     return f"from {names}; {chi2_text(fit.chi2, fit.dof)}"

@@ -5,9 +5,10 @@ from math import floor, log10
 from pathlib import Path
 from typing import Any
 
-from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.analysis.evidence import Evidence
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
+from metalforge.campaign.theory import Dims
 from metalforge.core.pages import Paragraphs
 from metalforge.core.phases import Phase
 from metalforge.statistics.estimate import Estimate, with_error
@@ -31,38 +32,44 @@ def say(group: str, **figures: Any) -> str:
     return " ".join(_paragraphs(group, **figures))
 
 
-def drawn_words(name: str, **figures: Any) -> tuple[str, str]:
+def drawn_words(paragraphs: Paragraphs | None, name: str, **figures: Any) -> tuple[str, str]:
     """Return the title of a figure and what it shows."""
-    title, *caption = _paragraphs(f"figures.{name}", **figures)
+    title, *caption = (paragraphs or _paragraphs)(f"figures.{name}", **figures)
     return title, " ".join(caption)
 
 
-def lattice_name(dims: Dims) -> str:
-    """Return ``8^3x4`` for (8, 8, 8, 4), all four extents where the spatial ones differ, and ``500 particles``."""
+def system_name(dims: Dims) -> str:
+    """Return what a system is called: 16^2 for (16, 16), 8^3x4 for (8, 8, 8, 4), N = 500 for one number."""
+    return _system(dims, "{0}^{1}", "x", "N = ")
+
+
+def system_math(dims: Dims) -> str:
+    """Return its name for a figure, as mathematics."""
+    times = r" \times "
+    return f"${_system(dims, '{0}^{1}', times, 'N = ')}$"
+
+
+def system_text(dims: Dims) -> str:
+    """Return its name for a page: 8\u00b3\u00d74."""
+    return _system(dims, "{0}{2}", "\u00d7", "N = ")
+
+
+SUPERSCRIPTS = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+
+
+def _system(dims: Dims, power: str, times: str, single: str) -> str:
+    """Return extents with those that are equal as a power: all of them, or all but the last."""
     if len(dims) == 1:
-        return f"{dims[0]} particles"
-    x, y, z, t = dims
-    return f"{x}^3x{t}" if x == y == z else f"{x}x{y}x{z}x{t}"
+        return f"{single}{dims[0]}"
+    for n in (len(dims), len(dims) - 1):
+        if n > 1 and len(set(dims[:n])) == 1:
+            first = power.format(dims[0], n, str(n).translate(SUPERSCRIPTS))
+            return times.join([first, *map(str, dims[n:])])
+    return times.join(map(str, dims))
 
 
-def lattice_math(dims: Dims) -> str:
-    """Return the name of a lattice or a box for a figure, as mathematics."""
-    if len(dims) == 1:
-        return f"$N = {dims[0]}$"
-    x, y, z, t = dims
-    return rf"${x}^3 \times {t}$" if x == y == z else rf"${x} \times {y} \times {z} \times {t}$"
-
-
-def lattice_text(dims: Dims) -> str:
-    """Return the name of a lattice or a box for a page: 8\u00b3\u00d74."""
-    if len(dims) == 1:
-        return lattice_name(dims)
-    x, y, z, t = dims
-    return f"{x}\u00b3\u00d7{t}" if x == y == z else "\u00d7".join(map(str, dims))
-
-
-def beta_text(value: float | None, error: float | None) -> str:
-    """Return ``5.6916(15)``, or a dash for a beta_c that is not located."""
+def number_text(value: float | None, error: float | None) -> str:
+    """Return ``5.6916(15)``, or a dash for what is not located."""
     if value is None:
         return "-"
     return f"{value:.5g}" if error is None else with_error(value, error)

@@ -46,9 +46,9 @@ def pooled_tau_of(state: CampaignState) -> float:
     """Return tau_int of the order parameter of the first volume, averaged by length of chains; 1/2 without any."""
     taus, rows = [], []
     for point in state.points(state.spec.theory.systems[0]):
-        if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
+        if len(point.order) >= FEWEST and np.ptp(point.order) > 0:
             taus.append(gamma_method(point.order).tau_int)
-            rows.append(len(point.polyakov))
+            rows.append(len(point.order))
     return float(np.average(taus, weights=rows)) if taus else 0.5
 
 

@@ -10,18 +10,19 @@ from both phases, hot and cold in turn.
 """
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
+from metalforge.campaign.analysis.evidence import EXCHANGE
 from metalforge.campaign.findings import traffic_of
-from metalforge.campaign.physics.evidence import EXCHANGE
-from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog, ladders_of
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import CampaignState, ChainLog, ladders_of, series_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
-from metalforge.lattice.exchange import Traffic
+from metalforge.campaign.theory import Dims
+from metalforge.statistics.traffic import Traffic
 
 STEP = 1.2
 """Steps of the first ladder in 1 / sd(E): erfc(0.6) = 0.40 of the swaps are accepted (the optimum for round trips is
@@ -37,8 +38,6 @@ RISE = 1.1
 """Factor by which round trips per work must rise for the ladder to be refined once more."""
 MOST, FEWEST = 24, 3
 """Replicas of a ladder."""
-VARIANCE_PER_SITE = 1.2
-"""Variance of E per site where nothing was measured yet: 6 d<P>/dbeta with d<P>/dbeta = 0.2 near the transition."""
 
 
 class Couplings(NamedTuple):
@@ -87,7 +86,7 @@ def _first(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Coup
     low, high = spec.theory.low, spec.theory.high
     look = state.last_look(dims)
     want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
-    step = STEP / _spread(dims, chains)
+    step = STEP / _spread(spec, dims, chains)
     if spec.running.exchange == "on" or want is None:
         reason, want = "asked for: chains exchange couplings", None
         count = _spanning(spec, dims, step)
@@ -104,7 +103,7 @@ def first_rungs(spec: CampaignSpec, dims: Dims) -> int:
     """Return the chains of a volume's first visit: those of a ladder where couplings are exchanged from the start."""
     if spec.running.exchange != "on" or not find_steerer(spec.steering.steerer).adaptive:
         return 1
-    return _spanning(spec, dims, STEP / _spread(dims, ()))
+    return _spanning(spec, dims, STEP / _spread(spec, dims, ()))
 
 
 def _spanning(spec: CampaignSpec, dims: Dims, step: float) -> int:
@@ -113,11 +112,11 @@ def _spanning(spec: CampaignSpec, dims: Dims, step: float) -> int:
     return min(max(ceil((spec.theory.high - spec.theory.low) / step) + 1, FEWEST, first), MOST)
 
 
-def _spread(dims: Dims, chains: Sequence[ChainLog]) -> float:
+def _spread(spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> float:
     """Return the standard deviation of E in one phase: the median of the chains that are there."""
-    series = [chain.series(complete=True) for chain in chains if chain.complete > chain.warmup + 1]
+    series = [series_of(spec.theory, chain, complete=True) for chain in chains if chain.complete > chain.warmup + 1]
     found = [float(point.energy.std()) for point in series]
-    return float(np.median(found)) if found and min(found) > 0 else (VARIANCE_PER_SITE * prod(dims)) ** 0.5
+    return float(np.median(found)) if found and min(found) > 0 else spec.theory.variance_of_energy(dims) ** 0.5
 
 
 def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> Traffic | None:

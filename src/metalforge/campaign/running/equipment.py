@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from metalforge.campaign.orderings import Checks
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.records import EMULATED_NPU
+from metalforge.campaign.theory import Dims
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
@@ -184,7 +185,8 @@ def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief, *, li
     """Return a chain's line to a worker; where its warm-up is ended elsewhere nobody `listens`."""
     if heads.domain is not None and not screens(spec):
         return None
-    context = context_of(spec, brief.beta, brief.dims, brief.start)
+    if (context := context_of(spec, brief.beta, brief.dims, brief.start)) is None:
+        return None
     return HeadWatch(worker, brief.id, context, rule=heads.stop if listens else None)
 
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from threading import Thread
 
-from metalforge.campaign.findings import estimator_of
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.theory import Dims
 from metalforge.core.closing import Closing
 
 from .book import Book
@@ -92,7 +92,7 @@ def _write_estimate(book: Book, dims: Dims, *, again: bool = False) -> bool:
         known = state.last_look(dims)
         if known is not None and known.trajectories == made and not again:
             return False
-        estimate = estimator_of(state, dims)
+        estimate = state.spec.theory.analysis.estimator(state, dims)
     if estimate is not None:
         book.write(estimate(made))
     return estimate is not None

@@ -4,25 +4,26 @@ Whoever knows it best says so, and each is asked again only until somebody bette
 
     scout               a smaller volume of this campaign with a peak, moved by the difference that the curve has
     head:beta_priority  the head's readings of this volume's first chains, with the curve, weighed by their variances
-    rule:transition     the curve alone, which knows N_t and N_s
+    rule:transition     the curve alone, which knows the extents
 
-or nobody. With sea quarks or another action there is no curve, and only scouts speak. The prior places updates
+or nobody. A theory may have no such curve, and only scouts speak. The prior places updates
 (`steerers.peak_prior`): estimates, evidence and the stop rule never read it. A resumed campaign takes it from the
 journal, as it takes visits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import hypot, prod
+from math import hypot
 from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import BY_HEAD, Decided
-from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve, transition_on
+from metalforge.campaign.theory import Dims
+from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve
 from metalforge.statistics.estimate import with_error
 
 from .heads import Heads
@@ -83,7 +84,7 @@ class PeakPriors:
             if not begun:
                 yield _Said(*spec.steering.prior, USER, "said by the user")
             return
-        curve = None if spec.gauge.has_other_theory else transition_on(dims)
+        curve = spec.theory.expected(dims)
         yield from self._scouts(state, dims, curve)
         if curve is None:
             return
@@ -102,7 +103,8 @@ class PeakPriors:
             look = state.last_look(scout)
             if look is None or look.beta_c is None or look.error is None or not _speaks(self._spec, state, scout):
                 continue
-            shift = 0.0 if curve is None else curve.mean - transition_on(scout).mean
+            known = self._spec.theory.expected(scout)
+            shift = 0.0 if curve is None or known is None else curve.mean - known.mean
             # The shift is known no better than it is large; without a curve, or where the evidence lacks something,
             # the scout's peak may be off by a part of its own breadth.
             doubt = abs(shift) if curve is not None and look.established else look.width / 2
@@ -139,9 +141,13 @@ def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransiti
 
 
 def scouts_of(spec: CampaignSpec, dims: Dims) -> list[Dims]:
-    """Return the smaller volumes of a campaign with the same N_t, the largest first."""
-    smaller = [other for other in spec.theory.systems if other[3] == dims[3] and prod(other) < prod(dims)]
-    return sorted(smaller, key=prod, reverse=True)
+    """Return the smaller systems of a campaign on the same line, the largest first."""
+    theory, law = spec.theory, spec.theory.size_law
+    if law is None:
+        return []
+    alike = [other for other in theory.systems if law.family(other) == law.family(dims)]
+    smaller = [other for other in alike if theory.size_of(other) < theory.size_of(dims)]
+    return sorted(smaller, key=theory.size_of, reverse=True)
 
 
 def waits_for_scouts(spec: CampaignSpec, dims: Dims, visits: Mapping[Dims, int]) -> bool:

@@ -37,7 +37,9 @@ def build_graph(
         builder.stage(BEFORE, screen.substrate, screen).edge(BEFORE, "journal", TO_JOURNAL)
         after = BEFORE
     if arrangement.checker is not None:
-        builder.stage("check", arrangement.checker, Check(arrangement.checker)).edge("check", "journal", Bounded(8))
+        builder.stage("check", arrangement.checker, Check(spec.theory, arrangement.checker)).edge(
+            "check", "journal", Bounded(8)
+        )
     for lane in arrangement.lanes:
         name = stage_of(lane.substrate)
         producer = produce(lane.substrate, _core(lane.substrate))

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from metalforge.campaign.orderings import AUTO, arrange
-from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.theories import Start
-from metalforge.campaign.theories.lattice import extents, start_of_links
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.theory import Dims, Start
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
@@ -85,14 +84,9 @@ class Heads:
 
 def load_heads(spec: CampaignSpec) -> Heads:
     """Return the shipped heads as they stand to a campaign."""
-    if spec.lattice is None:
-        return _not_for_particles()
-    lattice = spec.lattice
-    unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
-    if lattice.algorithm != "hmc":
-        unused["rejection"] = "sweeps have no accept test"
-    if not lattice.flavors:
-        unused["cg_estimate"] = "a quenched chain solves nothing"
+    if context_of(spec, spec.theory.low, spec.theory.systems[0]) is None:
+        return _not_for_these()
+    unused = dict(spec.theory.unused_heads)
     domain, tested = _tested(spec, default_scores().tested_on)
     if tested is not None:
         untested = set(default_weights().heads.names) - tested  # type: ignore[union-attr]
@@ -122,9 +116,9 @@ def scored_heads(route: str) -> Heads:
     )
 
 
-def _not_for_particles() -> Heads:
-    """Return the shipped heads where rows are those of a plasma, which none of them was trained on."""
-    heads, domain = scored_heads(SOFTWARE), "trained on chains of links, and these are particles"
+def _not_for_these() -> Heads:
+    """Return the shipped heads where rows are of a physics that none of them was trained on."""
+    heads, domain = scored_heads(SOFTWARE), "not trained on chains of this physics"
     unused = dict.fromkeys(heads.weights.heads.names, domain)  # type: ignore[union-attr]
     return replace(heads, skill={}, trusted={}, unused=unused, domain=domain, alarm=None)
 
@@ -135,30 +129,22 @@ def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None
         return "what they were tested on is not known", None
     heads: set[str] | None = None
     for dims in spec.theory.systems:
-        context = context_of(spec, spec.theory.low, dims)
-        alike = [kind for kind in kinds if kind.lacks(context, spec.gauge.integrator) is None]
+        context, integrator = context_of(spec, spec.theory.low, dims), spec.theory.integrated_by
+        if context is None:
+            return "not trained on chains of this physics", None
+        alike = [kind for kind in kinds if kind.lacks(context, integrator) is None]
         if not alike:
             same = [k for k in kinds if (k.algorithm, k.flavors) == (context.algorithm, context.flavors)]
-            return f"tested on {(same or kinds)[0].lacks(context, spec.gauge.integrator)}", None
+            return f"tested on {(same or kinds)[0].lacks(context, integrator)}", None
         if all(kind.heads for kind in alike):
             here = {name for kind in alike for name in kind.heads}
             heads = here if heads is None else heads & here
     return None, heads
 
 
-def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "hot") -> ChainContext:
-    """Return what the features see of a chain."""
-    lattice = spec.gauge
-    return ChainContext(
-        beta=beta,
-        dims=extents(dims),
-        mass=lattice.mass,
-        flavors=lattice.flavors,
-        algorithm=lattice.algorithm,
-        start=start_of_links(start),
-        tau=lattice.tau,
-        action=lattice.action,
-    )
+def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "") -> ChainContext | None:
+    """Return what the features see of a chain; None where no head was trained on any like it."""
+    return spec.theory.head_context(beta, dims, start or spec.theory.start_of(0))
 
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:

@@ -6,17 +6,14 @@ from itertools import pairwise
 from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import opened, replacing
 from metalforge.core.rows import Segment
-from metalforge.lattice.batch import Columns
-from metalforge.lattice.chain import Chain
-from metalforge.lattice.exchange import ReplicaLadder
 
-from .lattice_point import LatticePoint
-from .point import PointChain
+from .point import Columns, Exchange, PointChain
 
 
 class PointLadder:
@@ -24,7 +21,7 @@ class PointLadder:
 
     def __init__(self, points: Sequence[PointChain]) -> None:
         self.points = tuple(points)
-        self._exchange: ReplicaLadder | None = None
+        self._exchange: Exchange | None = None
         self._end = self._until = 0
 
     @property
@@ -50,7 +47,7 @@ class PointLadder:
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
             for point in points:
                 point.begin_again()
-        self._exchange = ReplicaLadder([point.run for point in self._chains]) if len(points) > 1 else None
+        self._exchange = points[0].exchange(points) if len(points) > 1 else None
         self._until = until
         written = [point.emitted for point in points]
         self._end = max(written) + (updates if max(written) == min(written) else 0)
@@ -68,28 +65,18 @@ class PointLadder:
         kinds = [point.kind for point in self.points]
         return None if kinds[0] is None or None in kinds else (*kinds[0], len(kinds))
 
-    @property
-    def chains(self) -> list[Chain]:
-        """The replicas, in order of the couplings they hold."""
-        return [point.run.chain for point in self._chains]
-
-    @property
-    def _chains(self) -> list[LatticePoint]:
-        """The points, which are chains of links wherever they exchange couplings."""
-        return [point for point in self.points if isinstance(point, LatticePoint)]
-
     def energies(self) -> list[float]:
         """Return E of every replica, what is not a number where none is known; nothing for a chain alone."""
         if self._exchange is None:
             return []
         return self._exchange.energies() or [nan] * len(self.points)
 
-    def absorb(self, columns: Sequence[Columns], replicas: Sequence[Chain]) -> None:
+    def absorb(self, columns: Sequence[Columns], replicas: Sequence[Any]) -> None:
         """Take sweeps that a batch made of its replicas."""
         if self._exchange is None:
-            self._chains[0].absorb(columns[0])
+            self.points[0].absorb(columns[0])
             return
-        for point, (own, holders) in zip(self._chains, self._exchange.sort(columns, replicas), strict=True):
+        for point, (own, holders) in zip(self.points, self._exchange.sort(columns, replicas), strict=True):
             point.absorb(own, holders)
 
     def update(self) -> None:

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from metalforge.campaign.orderings import Arrangement, arrange
-from metalforge.campaign.report.words import lattice_name
-from metalforge.campaign.spec import CampaignSpec, Dims, LaneSpec
+from metalforge.campaign.report.words import system_name
+from metalforge.campaign.spec import CampaignSpec, LaneSpec
+from metalforge.campaign.theory import Dims
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate
-from metalforge.lattice.batch import COLUMNS
 from metalforge.native._level import MAX_THREADS
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.substrates import discover, route, workload
 
 WORKLOAD = "lattice_cg"
-"""What chains are placed by: most of the time of one with sea quarks, and as bound by memory as sweeps are."""
+"""What chains are placed by: sparse solves, as bound by memory as sweeps are."""
 OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 """What a producer takes besides its chains: the stack of a thread, an interpreter with its libraries."""
 BESIDE_A_CARD, SITES_BESIDE = 4, 8192
@@ -77,9 +77,7 @@ def why_no_cards(spec: CampaignSpec) -> str:
     """Return why a campaign that is not told where to run leaves cards alone; nothing where it takes them."""
     if spec.running.deterministic:
         return "a deterministic campaign gives the same rows on every machine"
-    if spec.lattice is not None and spec.lattice.flavors:
-        return "chains with sea quarks stay on one kind of engine"
-    return ""
+    return spec.theory.why_no_cards
 
 
 def producer_here() -> Substrate:
@@ -98,11 +96,8 @@ def engine_here(name: str) -> Engine:
 
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
-    theory, lattice = spec.theory, spec.lattice
-    # A batch of links makes sweeps and measures what every chain has; others run one at a time wherever they are.
-    sweeps = lattice is not None and lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
-    batches = sweeps or spec.plasma is not None
-    made = arrange(ordering, theory.systems, {lane.name: lane.sites if batches else 0 for lane in lanes})
+    theory = spec.theory
+    made = arrange(ordering, theory.systems, {lane.name: lane.sites if theory.batches else 0 for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
     bits = {lane.name: lane.engine.name if theory.sums_matter else lane.engine.family for lane in lanes}
     first = bits[lanes[0].name]
@@ -124,13 +119,13 @@ def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
     largest = max(theory.systems, key=prod)
     chain = theory.bytes_of(largest)
     here = [lane for lane in lanes if not lane.sites]
-    what = f"{len(here)} producer{'s' * (len(here) != 1)} with a chain on {lattice_name(largest)} each"
+    what = f"{len(here)} producer{'s' * (len(here) != 1)} with a chain on {system_name(largest)} each"
     check_memory(what, len(here) * (chain + OWN_BYTES[spec.running.isolation]))
     for lane in lanes:
         there = lane.substrate.info.properties.get("memory_bytes")
         if lane.sites and isinstance(there, int | float) and 2 * chain > there:
             raise PlacementError(
-                f"a chain on {lattice_name(largest)} takes {2 * chain / 2**30:,.2f} GiB of {lane.name}, which has "
+                f"a chain on {system_name(largest)} takes {2 * chain / 2**30:,.2f} GiB of {lane.name}, which has "
                 f"{there / 2**30:,.2f} GiB\nhint: run it on cores: --substrate cpu"
             )
 

@@ -1,29 +1,51 @@
 """Heads that learn while a campaign runs: settled visits teach readouts, the better readout speaks, trust can be lost.
 
 After every look at the estimates, visits that were completed since are told in the order of their numbers
-(`campaign.learning` has their labels). Both readouts, the shipped one and the one that learns, are asked before; what
+(the theory has their labels). Both readouts, the shipped one and the one that learns, are asked before; what
 the one that speaks said is judged beside its baseline, and a head that loses to it over the window is not acted on
 until it wins again. Where another readout speaks from now on, the worker is given it: on a device it goes into the slot
 that the old one has. All of it follows from the journal: a resumed campaign learns the same again, and a deterministic
 one does so at the same places between its rounds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, sqrt
+from typing import Any, Protocol
 
-from metalforge.campaign.learning import Lessons
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.retrain import JudgedRow, Retrain
 from metalforge.conductor.trust import FEWEST_PAIRS, JudgedPair, Pair
 from metalforge.conductor.worker import Worker
+from metalforge.core.arrays import Doubles
 
 from .book import Book
 from .heads import Heads
 
 TRUST, RETRAINED = "trust", "retrained"
 BY = "rule:window"
+
+
+class Lesson(Protocol):
+    """What one chain showed until some update, and what its heads should have said of it."""
+
+    chain: str
+    updates: int
+    mean: Doubles
+    labels: Mapping[str, float]
+
+
+class Lessons(Protocol):
+    """Reads the chains of one campaign, each from its first row on."""
+
+    def take(self, log: ChainLog, end: int) -> Any:
+        """Return the rows of a chain that were not read yet, until update `end`; None where it teaches nothing."""
+        ...
+
+    def of(self, rows: Any) -> Any:
+        """Return the `Lesson` of a chain; None where it is too short to teach. Its rows come in order."""
+        ...
 
 
 class Learning:
@@ -34,7 +56,8 @@ class Learning:
         # Heads are taught where they may speak: of chains that they were not trained on they know nothing.
         known = heads.domain is None and heads.weights.features == SCHEMA
         self._retrain = Retrain(heads.weights) if known else None
-        self._lessons = Lessons(book.state.spec, heads.weights) if known else None
+        spec = book.state.spec
+        self._lessons = spec.theory.lessons(spec, heads.weights) if known else None
         self._told: set[int] = set()
         self._speaking: tuple[str, ...] = ()
 

@@ -17,10 +17,10 @@ from math import exp, expm1
 
 import msgspec
 
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import BY_HEAD, Assigned, Decided
-from metalforge.campaign.theories.lattice import extents, start_of_links
+from metalforge.campaign.theory import Dims
 from metalforge.conductor.features import SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import shipped_scores, shipped_weights
@@ -63,7 +63,7 @@ class Lengths:
         return self._noted(visit, "visit-length", SCHEDULE, updates, usual, self._heads.acts(SCHEDULE), why)
 
     def quench(self, state: CampaignState, dims: Dims, beta: float, start: str, usual: int, visit: int) -> int:
-        """Return the updates without sea quarks of a new chain that would usually have so many."""
+        """Return the cheaper updates of a new chain that would usually have so many."""
         alike = [
             c
             for c in state.chains.values()
@@ -72,9 +72,10 @@ class Lengths:
         nearest = min(alike, key=lambda c: (abs(c.beta - beta), c.id), default=None)
         if not usual or nearest is None:
             return usual
-        context = ChainContext(
-            beta=nearest.beta, dims=extents(dims), start=start_of_links(nearest.start), action=self._spec.gauge.action
-        )
+        if (known := self._spec.theory.head_context(nearest.beta, dims, nearest.start)) is None:
+            return usual
+        # The quench is made of sweeps of the theory without what makes trajectories slow.
+        context = ChainContext(beta=known.beta, dims=known.dims, start=known.start, action=known.action)
         scores = shipped_scores(LAYOUT)
         if not any(kind.lacks(context) is None and QUENCH in kind.heads for kind in scores.tested_on):
             return usual

@@ -1,6 +1,6 @@
 r"""Whether a chain's warm-up may end: a classical criterion always, and the thermalisation head beside it.
 
-The rule is MSER (K. P. White, Simulation 69 (1997) 323) on the plaquette and on |L|: the cut that minimises the error
+The rule is MSER (K. P. White, Simulation 69 (1997) 323) on two series of the theory, such as the energy and the order parameter: the cut that minimises the error
 of the mean of what is left. The warm-up ends at `safety` times the later of the two cuts, never before `shortest`, and
 only when the last `IN_A_ROW` looks agree: whoever looks at a noisy series often enough finds a moment at which it looks
 settled. Where the head is trusted and was trained on
@@ -52,12 +52,12 @@ class Monitor:
         beyond = updates - self.policy.shortest
         return self.early and beyond >= 0 and beyond % LOOK_EVERY == 0
 
-    def look(self, plaquette: Sequence[float], loop: Sequence[float], head: HeadSays | None = None) -> WarmUpVerdict:
+    def look(self, energy: Sequence[float], order: Sequence[float], head: HeadSays | None = None) -> WarmUpVerdict:
         """Return the verdict on the series of a warm-up so far."""
-        n = len(plaquette)
-        cut = self._cut(plaquette, loop)
+        n = len(energy)
+        cut = self._cut(energy, order)
         earlier = [n - k * LOOK_EVERY for k in range(IN_A_ROW)]
-        rule = all(self._settled(self._cut(plaquette[:m], loop[:m]), m) for m in earlier)
+        rule = all(self._settled(self._cut(energy[:m], order[:m]), m) for m in earlier)
         said = None if head is None else head()
         sure, probability = (False, None) if said is None else said
         if said is not None and self.head_trusted:
@@ -67,11 +67,11 @@ class Monitor:
         trusted = None if said is None else False
         return WarmUpVerdict(rule, "rule:MSER", reason, probability, float(rule), trusted)
 
-    def _cut(self, plaquette: Sequence[float], loop: Sequence[float]) -> int | None:
+    def _cut(self, energy: Sequence[float], order: Sequence[float]) -> int | None:
         """Return the later of the two cuts; None where MSER finds none."""
-        if len(plaquette) < FEWEST:
+        if len(energy) < FEWEST:
             return None
-        cuts = [mser(np.asarray(series, np.float64)) for series in (plaquette, loop)]
+        cuts = [mser(np.asarray(series, np.float64)) for series in (energy, order)]
         return max(cut.start for cut in cuts) if all(cut.found for cut in cuts) else None
 
     def _settled(self, cut: int | None, updates: int) -> bool:

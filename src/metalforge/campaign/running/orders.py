@@ -4,17 +4,16 @@ All of it is data, so that a producer may be a thread, a process or another mach
 comes with an order, and whatever it decides goes back in a block.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import THROWN_AWAY, Decided, Promise, Record
-from metalforge.campaign.theories import Start as StartOfChain
+from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import Start as StartOfChain
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.core.rows import Segment, segments_of
@@ -131,16 +130,15 @@ class Volley:
     orders: tuple[Order, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One configuration to be evaluated again, with what was measured on it."""
 
     chain: str
     step: int
-    links: NDArray[np.complex128]
+    configuration: NDArray[Any]
     precision: str
-    plaquette: float
-    polyakov: complex
+    measured: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

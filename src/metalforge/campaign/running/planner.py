@@ -14,11 +14,11 @@ from math import ceil
 
 import msgspec
 
-from metalforge.campaign.findings import observer_of
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
+from metalforge.campaign.theory import Dims
 from metalforge.core.errors import InternalError
 
 from .book import Book
@@ -227,8 +227,7 @@ class Planner:
 
         Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
         """
-        lattice = self.spec.lattice
-        if lattice is None or lattice.algorithm != "hmc" or not self.spec.running.rewire:
+        if not self.spec.theory.tuned or not self.spec.running.rewire:
             return []
         together = self.state.together(block.chain)
         found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
@@ -570,7 +569,7 @@ class Planner:
         if not chain.complete or chain.abandoned or not known:
             return
         with self._book.reading():
-            observed = observer_of(self.spec, chain)
+            observed = self.spec.theory.analysis.observer(self.spec, chain)
         if (seen := observed()) is not None:
             self._plan.steerers[chain.dims].tell([seen])
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import StoppedBy
+from metalforge.campaign.theory import Dims
 from metalforge.core.steering import Steerer
 
 from .book import Book

@@ -2,7 +2,7 @@
 
 Rows that the journal has already are computed again and must come out the same, bit for bit; decisions that the
 journal has are taken from there and not made again. So a chain that continues from an old checkpoint arrives where it
-was. What moves it, and what no sound one gives, is its physics' own: `lattice_point`, `plasma_point`.
+was. What moves it, and what no sound one gives, is its theory's own.
 """
 
 from abc import ABC, abstractmethod
@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import InternalError
+from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.rows import IrreproducibleError, Row, Rowed, RowLog, Segment
 
@@ -58,7 +58,7 @@ class WarmUpSoFar(Protocol):
 
 
 class PointRun(Protocol):
-    """What moves a point, update by update: `lattice.run.ChainRun`, `plasma.trajectory.TrajectoryRun`."""
+    """What moves a point, update by update."""
 
     log: RowLog
     job: msgspec.Raw
@@ -91,6 +91,25 @@ class PointRun(Protocol):
         ...
 
 
+Columns: TypeAlias = Mapping[str, Sequence[float]]
+
+
+class Exchange(Protocol):
+    """Swaps the coordinates of chains that stand at neighbouring ones."""
+
+    def exchange(self) -> None:
+        """Test swaps by the last rows."""
+        ...
+
+    def energies(self) -> list[float]:
+        """Return E of every replica by its last row, in order of coordinates; none where one has no such row."""
+        ...
+
+    def sort(self, columns: Sequence[Any], replicas: Sequence[Any]) -> list[tuple[Any, list[float]]]:
+        """Return what a batch gave of the replicas by coordinate, with who held it."""
+        ...
+
+
 class Unsound(NamedTuple):
     """What no sound point gives: found by which rule, at which update, why, and the figure that it went by."""
 
@@ -113,6 +132,7 @@ class PointChain(ABC):
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
         self._known, self._tools, self._spec = brief, tools, tools.spec
+        self.theory = tools.spec.theory
         self._decisions: list[Decided] = []
         self._seen = set(brief.columns.get(self.telling, ())[-SEEN:]), set[float]()
         self._witness: Row | None = None
@@ -165,6 +185,14 @@ class PointChain(ABC):
     def kind(self) -> tuple[object, ...] | None:
         """What it has in common with those that may move with it in a batch; None where it moves alone."""
         return None
+
+    def exchange(self, others: Sequence["PointChain"]) -> Exchange:
+        """Return what swaps the coordinates of these chains, of which it is the first."""
+        raise SpecError(f"chains of `{self.theory.table()}` do not exchange their coordinates")
+
+    def absorb(self, columns: Any, replicas: Sequence[float] | None = None) -> None:
+        """Take updates that a batch made; `replicas` says who held the coordinate in each."""
+        raise SpecError(f"chains of `{self.theory.table()}` move alone")
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`; nothing where there is none."""

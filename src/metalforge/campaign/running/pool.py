@@ -10,7 +10,6 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .equipment import Tools
 from .ladder import PointLadder, unpacked
 from .orders import Brief
-from .points import point_of
 
 SHARE = 0.05
 """Part of the run time of chains that move together which their checkpoints may cost."""
@@ -40,16 +39,16 @@ class ChainPool:
 
     def open(self, brief: Brief) -> None:
         """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
-        files, briefs = self._tools.files, (brief, *brief.others)
+        files, briefs, theory = self._tools.files, (brief, *brief.others), self._tools.spec.theory
         files.settle({brief.id: min(one.settled for one in briefs)}, drop=True)
         path = Path()
         try:
             with files.reading(brief.id) as path, unpacked(path, [one.id for one in briefs]) as parts:
-                points = [point_of(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
+                points = [theory.point(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
                 found = PointLadder(points)
             if not found.in_step:
                 # One of them had to begin again: so do all.
-                found = PointLadder([point_of(one, self._tools) for one in briefs])
+                found = PointLadder([theory.point(one, self._tools) for one in briefs])
         except CheckpointStoreError:
             raise
         except MetalforgeError as error:

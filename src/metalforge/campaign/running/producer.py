@@ -15,7 +15,6 @@ from metalforge.core.rows import ChainFaultError
 from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
-from .batches import Faults
 from .equipment import Tools
 from .gate import Gate
 from .ladder import PointLadder
@@ -23,7 +22,7 @@ from .orders import Block, Brief, Order, Volley
 from .point import PointChain
 from .pool import ChainPool
 from .seals import sealed
-from .together import Together
+from .together import Faults, Together
 
 LONGEST_S = 2.0
 """Wall time of a block, unless a single update takes longer."""
@@ -207,8 +206,8 @@ class Producer(Stage[Volley, Block]):
 
 
 def susceptibility_of(chain: PointChain, window: int) -> float:
-    """Return N_s^3 times the variance of the order parameter over a chain's last measurements; 0 before the tenth."""
+    """Return the susceptibility of the order parameter over a chain's last measurements; 0 before the tenth."""
     order = chain.recent_order(window)
     if len(order) < 10:
         return 0.0
-    return float(np.prod(chain.dims[:3]) * np.var(order))
+    return float(chain.theory.volume_of(chain.dims) * np.var(order))

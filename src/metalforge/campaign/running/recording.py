@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from metalforge.campaign.physics.precision import evaluate_again
 from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows, Screened
+from metalforge.campaign.theory import Theory
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
@@ -19,23 +19,21 @@ SHARED_S = 0.1
 class Check(Stage[Block, Checked]):
     """Evaluates configurations again and says how far the run was off."""
 
-    def __init__(self, substrate: str) -> None:
-        self._substrate = substrate
+    def __init__(self, theory: Theory, substrate: str) -> None:
+        self._theory, self._substrate = theory, substrate
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Check the configurations that came with a block."""
         return state, [self._checked(shot) for shot in item.snapshots]
 
     def _checked(self, shot: Snapshot) -> Checked:
-        again = evaluate_again(shot.links, shot.precision)
+        precision, drift = self._theory.evaluated_again(shot)
         return Checked(
             chain=shot.chain,
             step=shot.step,
             substrate=self._substrate,
-            precision=f"{shot.precision} against {again.precision}",
-            drift_action=6 * (1 - shot.plaquette) - again.action_density,
-            drift_plaquette=shot.plaquette - again.plaquette,
-            drift_polyakov=abs(shot.polyakov) - abs(again.polyakov),
+            precision=f"{shot.precision} against {precision}",
+            drift=drift,
         )
 
 

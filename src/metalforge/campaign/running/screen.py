@@ -6,7 +6,6 @@ from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Record, Screened
-from metalforge.conductor.heuristics import anomaly
 from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
@@ -69,7 +68,7 @@ class Screen(Stage[Block, Block]):
         wrong = False
         if block.segments:
             columns = {name: values[-1] for name, values in block.segments[-1].columns.items()}
-            wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
+            wrong = self._spec.theory.is_wrong(columns)
         asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=block.step - 1, baseline=float(wrong))
         said = self._worker.ask(asked).get().said
         return {name: value for name, value in said.items() if name in self._written}

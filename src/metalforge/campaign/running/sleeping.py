@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState
+from metalforge.campaign.analysis.selection import observe
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import CampaignState, series_of
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
+from metalforge.campaign.theory import Dims
 from metalforge.core.threads import one_thread
 
 from .book import Book
@@ -31,7 +32,7 @@ def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | N
     """Return the variance of log chi where the peak may be; None while there are too few chains."""
     with book.reading() as state:
         chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned]
-        series = [(c.series(complete=True), c.id, float(c.complete)) for c in chains]
+        series = [(series_of(spec.theory, c, complete=True), c.id, float(c.complete)) for c in chains]
     seen = [observe(point, id=chain, cost=cost) for point, chain, cost in series]
     told = sorted((o for o in seen if o is not None and o.value > 0), key=lambda o: (o.beta, o.id))
     if len(told) < FEWEST:

@@ -9,8 +9,8 @@ share (`MOVED`) of its width. The head decided where all places with its answer 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import Dims
 from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
 MOVED = 0.01

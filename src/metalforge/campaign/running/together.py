@@ -4,17 +4,26 @@ What a chain is does not depend on who is moved beside it.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from metalforge.core.errors import PlacementError
 from metalforge.core.rows import ChainFaultError
 
-from .batches import Faults, LadderBatch, batch_for
 from .ladder import PointLadder
 
 KEPT = 4
 """Batches that are kept for chains of the same kind and number: what an engine records for one takes it some time."""
 
 Kind = tuple[object, ...]
+Faults = dict[PointLadder, ChainFaultError]
+"""What went wrong with which."""
+
+
+class LadderBatch(Protocol):
+    """Room for so many ladders of one kind."""
+
+    def move(self, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
+        """Move as many as it has room for, by no more than is left for one of them, or to where the campaign stops."""
 
 
 class Together:
@@ -62,7 +71,7 @@ class Together:
             while len(self._batches) >= KEPT:
                 del self._batches[next(iter(self._batches))]
             try:
-                batch = batch_for(members)
+                batch = members[0].points[0].theory.batch(members)
             except PlacementError as error:
                 if len(members) == 1:
                     raise

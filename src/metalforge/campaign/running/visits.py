@@ -12,14 +12,14 @@ from functools import partial
 from math import inf, prod
 from typing import Literal, NamedTuple
 
+from metalforge.campaign.analysis.evidence import EXCHANGE, Want
 from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.physics.evidence import EXCHANGE, Want
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
-from metalforge.campaign.theories import Start
+from metalforge.campaign.theory import Dims, Start
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer, Suggestion
@@ -415,9 +415,9 @@ class VisitPlan:
         return max(first - made[dims], 0)
 
     def _quenched_length(self, state: CampaignState, dims: Dims, wish: Wish, stream: int, visit: int) -> int:
-        """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
+        """Return how long a new chain runs with cheaper updates: longest near the transition, if known."""
         longest = self.spec.warmup.quenched
-        if not longest or self.spec.lattice is None or not self.spec.lattice.flavors:
+        if not longest or not self.spec.theory.begins_cheaply:
             return 0
         latest = state.latest(dims)
         usual = min(longest, quenched_length(wish.beta, dims[0], None if latest is None else latest.beta_c))

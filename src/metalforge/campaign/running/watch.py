@@ -32,7 +32,7 @@ class _Progress:
     cg: float | None = None
     """Iterations a solve of the last trajectory that had any."""
     ahead: Future | None = None
-    """What was asked before the quench of the first trajectory with quarks."""
+    """What was asked before the cheaper updates about the first trajectory that solves."""
     expected: dict[str, int] = field(default_factory=dict)
     """Questions about the update under way, by head."""
     asked: list[Future] = field(default_factory=list)
@@ -62,7 +62,7 @@ class HeadWatch:
     def begin(self, history: Iterable[Segment], n_steps: int | None) -> None:
         """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
         past = [(segment.phase, self._fed(segment.columns, n_steps)) for segment in history]
-        self._at = at = _Progress(told=sum(len(columns["plaquette"]) for _, columns in past))
+        self._at = at = _Progress(told=sum(_rows(columns) for _, columns in past))
         for phase, columns in past:
             at.phase, at.cg = phase, _last_cg(columns, at.cg)
         self._worker.begin(self._chain, self._context, past, since=0 if self._asks else at.told)
@@ -87,7 +87,7 @@ class HeadWatch:
             self._at.expected[CG] = ahead.id
 
     def before_quench(self, n_steps: int) -> None:
-        """Ask about the first trajectory with quarks before the updates without them: the head is read meanwhile."""
+        """Ask about the first trajectory that solves before the updates that do not: the head is read meanwhile."""
         known = self._context
         if CG in self._trained:
             self._at.ahead = self._ask_cg("warmup", n_steps, float(cg_iterations(int(known.volume), known.mass)))
@@ -116,7 +116,7 @@ class HeadWatch:
     def push_rows(self, phase: Phase, columns: Mapping[str, Sequence[float]], n_steps: int | None = None) -> None:
         """Take the next rows of one phase."""
         at, first, told = self._at, self._at.told, self._fed(columns, n_steps)
-        at.told, at.phase, at.cg = first + len(told["plaquette"]), phase, _last_cg(told, at.cg)
+        at.told, at.phase, at.cg = first + _rows(told), phase, _last_cg(told, at.cg)
         self._worker.tell(self._chain, first, phase, told)
         if self._asks:
             at.asked += self._of_frames(THERMALISED, first)
@@ -160,8 +160,12 @@ class HeadWatch:
         """Return the columns that frames are made of."""
         found = {name: columns[name] for name in FED if name in columns}
         if self._trajectories and n_steps is not None and "n_steps" not in found:
-            found["n_steps"] = [float(n_steps)] * len(found["plaquette"])
+            found["n_steps"] = [float(n_steps)] * _rows(found)
         return found
+
+
+def _rows(columns: Mapping[str, Sequence[float]]) -> int:
+    return len(next(iter(columns.values())))
 
 
 def _last_cg(columns: Mapping[str, Sequence[float]], before: float | None) -> float | None:

@@ -11,7 +11,7 @@ from metalforge.core.steering import Steerer, SteererState
 
 from .bisection import Bisection
 from .curve import CurveSteerer
-from .gaussian_process import GaussianProcess, reweighting_reach
+from .gaussian_process import GaussianProcess
 from .generator import GeneratorSteerer
 from .posterior import PosteriorPeak
 from .registry import ANY, VolumeScan, find_steerer, register_steerer, steerer_names
@@ -32,7 +32,6 @@ __all__ = [
     "find_steerer",
     "register_steerer",
     "restore",
-    "reweighting_reach",
     "steerer_names",
 ]
 
@@ -58,10 +57,10 @@ def restore(state: SteererState) -> Steerer:
 
 
 def _even(volume: VolumeScan) -> int:
-    """Return the points of an even scan whose runs can be joined, where they are lattices'."""
-    if len(volume.dims) != 4:
+    """Return the points of an even scan whose runs can be joined, where they can be."""
+    if volume.reach is None:
         return volume.initial
-    return max(volume.initial, even_points(volume.beta_min, volume.beta_max, reweighting_reach(volume.dims)))
+    return max(volume.initial, even_points(volume.beta_min, volume.beta_max, volume.reach))
 
 
 def _process(volume: VolumeScan) -> Steerer:
@@ -70,7 +69,7 @@ def _process(volume: VolumeScan) -> Steerer:
         volume.beta_max,
         initial=volume.initial,
         fresh_cost=volume.fresh_cost,
-        reach=reweighting_reach(volume.dims),
+        reach=volume.reach,
         seed=volume.seed,
     )
 

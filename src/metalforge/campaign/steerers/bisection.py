@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metalforge.campaign.physics.freezing import crossing_of
+from metalforge.campaign.analysis.crossing import crossing_of
 from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
 
 NEAR = 0.3
@@ -34,11 +34,11 @@ class Bisection(HistorySteerer):
             low, high = self._bracket()
             ends = [b for b in (history.beta_min, history.beta_max) if not self._there(b, taken)]
             if ends:
-                found = Suggestion(beta=ends[0], reason="an end of the range: which phase grows there")
+                found = Suggestion(beta=ends[0], reason="an end of the range: on which side of zero it is")
             elif high - low > NEAR * history.width:
                 inside = [b for b in (*history.measured, *taken) if low < b < high]
                 beta = find_largest_gaps(inside, low, high, 1)[0]
-                reason = f"halves what is between {low:.4f} (melts) and {high:.4f} (grows)"
+                reason = f"halves what is between {low:.4f} (below zero) and {high:.4f} (above)"
                 found = Suggestion(beta=beta, reason=reason, score=high - low)
             else:
                 found = self._around(len(history) + len(taken))
@@ -65,9 +65,9 @@ class Bisection(HistorySteerer):
     def _bracket(self) -> tuple[float, float]:
         """Return the ends: where signs are in disorder, all that is in disorder lies between them."""
         seen, history = self.history.observations, self.history
-        melts = [one.beta for one in seen if one.value < 0]
-        grows = [one.beta for one in seen if one.value > 0]
-        low, high = max(melts, default=history.beta_min), min(grows, default=history.beta_max)
+        below = [one.beta for one in seen if one.value < 0]
+        above = [one.beta for one in seen if one.value > 0]
+        low, high = max(below, default=history.beta_min), min(above, default=history.beta_max)
         return min(low, high), max(low, high)
 
     def _there(self, beta: float, taken: Sequence[float]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.physics.smooth import SmoothCurve, level_errors
+from metalforge.campaign.analysis.smooth import SmoothCurve, level_errors
 from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct, find_largest_gaps
 from metalforge.core.threads import one_thread
 

@@ -49,14 +49,6 @@ way, which count where they are: a hundred that keep apart would leave the peak 
 points."""
 
 
-def reweighting_reach(dims: Sequence[int]) -> float:
-    """Return the distance in beta over which a run on this lattice can be reweighted, 1 / sd(E) = (2 V)^(-1/2).
-
-    var(E) = -d<E>/dbeta = 6 V dP/dbeta, and dP/dbeta is 0.2 to 0.4 for SU(3) at the couplings of interest.
-    """
-    return float((2.0 * np.prod(np.array(dims, dtype=np.float64))) ** -0.5)
-
-
 class GaussianProcess(HistorySteerer):
     r"""Places each point where the spread of beta_c = argmax chi(beta) after it is expected to be smallest.
 
@@ -66,7 +58,7 @@ class GaussianProcess(HistorySteerer):
 
         score(c) = (sd(b) - mean over bins of sd(b | y_c in bin)) / cost(c)
 
-    With `reach`, the distance in beta over which a run can be reweighted (1 / sd(E); `reweighting_reach` of a lattice),
+    With `reach`, the distance in beta over which a run can be reweighted (1 / sd(E)),
     the final beta_c is taken to come from multi-histogram reweighting, and the point is placed where it shrinks *that*
     error most. A run at c adds to the samples that carry the average at b the part that reweighting leaves of it,
 

@@ -32,6 +32,8 @@ class VolumeScan(NamedTuple):
     fresh_cost: float = 1.0
     """What a new beta costs, over more statistics at one that is there."""
     seed: int = 1
+    reach: float | None = None
+    """How far from a chain reweighting says something, where it does."""
 
 
 class SteererKind(NamedTuple):

@@ -12,7 +12,7 @@ SPACING = 2.5
 
 
 def even_points(beta_min: float, beta_max: float, reach: float) -> int:
-    """Return how many points an even scan wants, so that its runs can be joined; `reach` as of `reweighting_reach`."""
+    """Return how many points an even scan wants, so that its runs can be joined; `reach` is how far one can be reweighted."""
     return ceil((beta_max - beta_min) / (SPACING * reach))
 
 

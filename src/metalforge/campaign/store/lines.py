@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from metalforge.campaign.theory import decoded
 from metalforge.core.errors import MetalforgeError
 
 Record = TypeVar("Record")
@@ -63,7 +64,7 @@ class LineFormat(Generic[Record]):
     def __init__(self, record_type: Any) -> None:
         self._encoder = msgspec.json.Encoder()
         line: Any = _Line  # mypy knows no type that arrives as an argument
-        self._line: msgspec.json.Decoder[_Line[Record]] = msgspec.json.Decoder(line[record_type])
+        self._line: msgspec.json.Decoder[_Line[Record]] = msgspec.json.Decoder(line[record_type], dec_hook=decoded)
 
     def body(self, *records: Record) -> bytes:
         """Give records as JSON that reads back as equal records; raise where it would not.

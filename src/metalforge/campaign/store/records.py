@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from metalforge.campaign.physics.evidence import Evidence, Want
-from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.theories import Start
+from metalforge.campaign.analysis.evidence import Evidence, Want
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.theory import Dims, Start
 from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
 
@@ -112,9 +112,9 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     reason: str
     score: float = 0.0
     quenched: int = 0
-    """Updates without sea quarks that a new chain begins with."""
-    start: Start | Literal[""] = ""
-    """Of a new chain; empty: as its physics has it, which for links is hot and cold in turn, by its stream."""
+    """Cheaper updates that a new chain begins with, where its theory has any."""
+    start: Start = ""
+    """Of a new chain; empty: as its theory has it, by its stream."""
     betas: tuple[float, ...] = ()
     """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
     n_steps: int = 0
@@ -172,7 +172,7 @@ THROWN_AWAY = "thrown away"
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
-    """What updates `first`, `first` + 1, ... gave, by column (names: `lattice.registered`, `plasma.trajectory`)."""
+    """What updates `first`, `first` + 1, ... gave, by column."""
 
     chain: str
     phase: Phase
@@ -225,15 +225,13 @@ class Screened(_Record, frozen=True, kw_only=True, tag="screened"):
 
 
 class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
-    """A configuration was evaluated again in higher precision: how far S/V, P and |L| are off."""
+    """A configuration was evaluated again in higher precision: how far what was measured is off, by what it is."""
 
     chain: str
     step: int
     substrate: str
     precision: str
-    drift_action: float
-    drift_plaquette: float
-    drift_polyakov: float
+    drift: dict[str, float]
 
 
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):

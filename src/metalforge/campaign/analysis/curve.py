@@ -1,0 +1,58 @@
+"""The order parameter, chi and B4 against beta with error bands: what a report draws."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
+from metalforge.statistics.reweight import ReweightedCurve, reweight
+
+from .selection import block_lengths, clusters, prepare
+from .series import PointSeries
+
+Floats = NDArray[np.float64]
+COLUMNS = ("beta", "mean", "mean_error", "susceptibility", "susceptibility_error", "b4", "b4_error")
+REPLICAS = 60
+"""Bands are drawn, not quoted: known to 9 %."""
+
+
+class TransitionCurve(NamedTuple):
+    """Reweighted curves on those of the asked beta that the runs cover, with one standard error.
+
+    `segment` numbers the stretches of beta between which no runs overlap: no line is drawn from one to the next.
+    """
+
+    segment: NDArray[np.int64]
+    beta: Floats
+    order: Floats
+    order_error: Floats
+    chi: Floats
+    chi_error: Floats
+    b4: Floats
+    b4_error: Floats
+
+
+def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> TransitionCurve:
+    """Return the curves at those `betas` that at least 10 effective samples carry."""
+    wanted = np.unique(np.asarray(betas, dtype=np.float64))
+    if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
+        raise SpecError(f"`betas` must be a list of finite numbers. Got {betas!r}")
+    usable, _ = prepare(points)
+    rng = np.random.default_rng([seed, len(usable)])
+    parts: list[ReweightedCurve] = []
+    for kept in clusters(usable):
+        joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
+        inside = _covered(joint, wanted)
+        if inside.size:
+            parts.append(reweight(joint, inside, spatial_volume=kept[0].point.volume))
+    columns = (np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0)]) for name in COLUMNS)
+    return TransitionCurve(np.repeat(np.arange(len(parts)), [part.beta.size for part in parts]), *columns)
+
+
+def _covered(joint: Joint, wanted: Floats) -> Floats:
+    margin = BEYOND / joint.spread
+    inside = wanted[(wanted >= joint.betas[0] - margin) & (wanted <= joint.betas[-1] + margin)]
+    return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)

@@ -1,0 +1,333 @@
+r"""Whether a peak may be quoted: what it rests on, item by item, each with the number it needed and the number found.
+
+A reweighted curve has a peak whatever the chains did. One that nobody measured, in between chains that each sat in a
+phase of their own, looks as sharp as a good one and has the smallest error. So a number is *established* only when
+
+- every point of the plan was visited, and chains were measured below, at and above the peak, from both kinds of start;
+- its chains went back and forth between the phases, where there are two: |L| from below <|L|> - sd / 2 to above
+  <|L|> + sd / 2 or back, mean and sd those at the peak. Between two thresholds noise at a border does not count. Where
+  |L| has no deep valley there are no phases to cross between, and the item reads `not applicable`;
+- enough independent samples and blocks carry it;
+- each chain's own chi, <E> and <|L|> agree with the curve, and the time it spent in either phase with how often all
+  chains cross (`agreement`), and neighbouring chains overlap.
+
+The numbers needed are below, chosen on an exactly solved model and on 4^3 x 2 and then left alone;
+`metalforge experiment run coverage` measures what they are worth.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.threads import one_thread
+from metalforge.statistics.mbar import NotLocated
+
+from .phases import Shape, phase_changes, shape_at
+from .selection import MeasuredChain, neighbours, overlap
+from .series import PointSeries
+from .transition import Located, Transition, locate_with
+
+Floats = NDArray[np.float64]
+NOT_APPLICABLE = "not applicable"
+EXCHANGE = "exchange"
+"""The start of a want that no single chain fulfils: chains that exchange couplings."""
+AT_PEAK = 0.35
+"""Distance from the peak, in its half width, within which a chain is *at* it: chi is then above 0.85 of its height."""
+MIN_CROSSINGS = 20.0
+"""Crossings of all chains within the peak's width together: the shares of the two phases are then known to a quarter
+even where the memory of the chains is badly known."""
+MIN_EFFECTIVE = 100.0
+"""Independent samples at the peak: chi of as many is known to 15 %."""
+MIN_BLOCKS = 150.0
+"""Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors
+of campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
+JOINT = 3.0
+"""How often a block of time of a ladder counts at most: it holds one of each replica, and errors are from such blocks,
+so that fifty of them are needed whatever they hold: of so many the spread, and with it the error, is known to a
+tenth."""
+MAX_PULL = 4.0
+"""Largest disagreement of a chain with the curve, in standard errors, where up to 20 chains are compared."""
+FALSE_ALARM = 1 / 800
+"""Probability that the largest of 20 Gaussian pulls is beyond `MAX_PULL`; for more chains the limit keeps it."""
+JUDGED_TAU = 20.0
+"""Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
+MIN_OVERLAP = 0.1
+"""Overlap of neighbours within the peak's width: 5 % of the samples of either are typical for the other."""
+
+
+SLOW = 500.0
+"""Updates per crossing beyond which chains do not tunnel: the crossings needed would take ten thousand updates."""
+DOUBT = 0.05
+"""Probability of as few crossings as were seen, at one in so many updates, below which chains do not tunnel."""
+APART = 3.0
+"""Distance of the order parameter at the ends of the range, in its standard deviations there, from which there are two
+phases to sit in."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One item: whether it holds, the number found and the number needed, and in words what was seen or would help.
+
+    `at_most` says that the number needed is an upper bound; an item without a number needed is for information.
+    """
+
+    name: str
+    holds: bool
+    value: float | str
+    needed: float | None
+    at_most: bool = False
+    text: str = ""
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chain that the evidence lacks: within `reach` of beta, from which start (empty: either), for which item."""
+
+    beta: float
+    reach: float
+    start: str
+    item: str
+
+
+class PlannedPoints(NamedTuple):
+    """How many points of one volume the campaign means to visit before it says anything, and how many it has."""
+
+    points: int = 0
+    visited: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the chains of one volume say: the peak or why there is none, the evidence for it, and what it lacks."""
+
+    transition: Transition | None
+    reason: str
+    evidence: tuple[Evidence, ...]
+    wants: tuple[Want, ...] = ()
+    located: Located | None = None
+    """What the peak was found from, for whoever draws it."""
+    overlap: float | None = None
+    """The smallest one of neighbours near the peak."""
+    crossings: int | None = None
+    """How often chains near the peak went from below one threshold to above the other, or back."""
+
+    @property
+    def established(self) -> bool:
+        """Whether the number may be quoted."""
+        return self.transition is not None and all(item.holds for item in self.evidence)
+
+    @property
+    def lacking(self) -> tuple[Evidence, ...]:
+        """The items that do not hold."""
+        return tuple(item for item in self.evidence if not item.holds)
+
+    @property
+    def value(self) -> float | None:
+        """Where the peak is."""
+        return None if self.transition is None else self.transition.beta_c
+
+    @property
+    def error(self) -> float | None:
+        """Its error."""
+        return None if self.transition is None else self.transition.error
+
+    @property
+    def said(self) -> str:
+        """Why there is none."""
+        return self.reason
+
+
+def finding_of(points: Sequence[PointSeries], plan: PlannedPoints, *, seed: int, n_bootstrap: int) -> Finding:
+    """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
+    with one_thread():
+        return _finding(points, plan, seed, n_bootstrap)
+
+
+def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bootstrap: int) -> Finding:
+    missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
+    visited = _at_least("points visited", plan.visited, plan.points, missing)
+    try:
+        found = locate_with(points, seed=seed, n_bootstrap=n_bootstrap)
+    except NotLocated as problem:
+        reason, *hint = str(problem).splitlines()
+        nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
+        wants = _apart(points) if visited.holds else ()
+        return Finding(transition=None, reason=reason, evidence=(visited, nowhere), wants=wants)
+    weighed = _weigh(found, points)
+    return msgspec.structs.replace(weighed, evidence=(visited, *weighed.evidence))
+
+
+def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
+    """Return what was found with all items of evidence but that of the plan."""
+    peak, pulls = found.transition, found.pulls
+    near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
+    shape = shape_at(found.joint, found.chains, peak.beta_c)
+    order = found.chains[0].point.order_name
+    around, wants = _around(peak, near)
+    crossings = phase_changes([chain.point for chain in near], points, *shape.thresholds)
+    changes, slow = _crossings(found, crossings, shape, order, points)
+    joined = _overlap(peak, near)
+    blocks = min(found.joint.n_single_blocks(peak.beta_c), JOINT * peak.n_blocks)
+    items = [
+        *around,
+        changes,
+        _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
+        _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
+        _largest("pull of chi", found, pulls.chi),
+        _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
+        _shares(found),
+        joined,
+        _kind(peak, shape, order),
+    ]
+    return Finding(
+        transition=peak,
+        reason="",
+        evidence=tuple(items),
+        wants=(*wants, *slow),
+        located=found,
+        overlap=float(joined.value),
+        crossings=crossings,
+    )
+
+
+# -- chains around the peak -----------------------------------------------------------------------------------------
+
+
+def _around(peak: Transition, near: Sequence[MeasuredChain]) -> tuple[list[Evidence], tuple[Want, ...]]:
+    """Return the items that ask for chains below, at and above the peak and from both starts, and those missing."""
+    half = peak.width / 2
+    places = (
+        ("chains below the peak", peak.beta_c - half, half),
+        ("chains at the peak", peak.beta_c, AT_PEAK * peak.width),
+        ("chains above the peak", peak.beta_c + half, half),
+    )
+    items, wants = [], []
+    for name, beta, reach in places:
+        count = sum(abs(chain.beta - beta) <= reach for chain in near)
+        items.append(_at_least(name, count, 1, f"within {reach:.2g} of beta = {beta:.5g}"))
+        if not items[-1].holds:
+            wants.append(Want(beta=beta, reach=reach, start="", item=name))
+    starts = {chain.point.start for chain in near}
+    if near and "" not in starts:
+        name = "starts near the peak"
+        other = "cold" if starts == {"hot"} else "hot"
+        items.append(_at_least(name, len(starts), 2, f"a chain from a {other} start near beta = {peak.beta_c:.5g}"))
+        if not items[-1].holds:
+            wants.append(Want(beta=peak.beta_c, reach=peak.width, start=other, item=name))
+    return items, tuple(wants)
+
+
+def _overlap(peak: Transition, near: Sequence[MeasuredChain]) -> Evidence:
+    pairs = [(overlap(low, high), low[0].beta, high[0].beta) for low, high in pairwise(neighbours(near))]
+    least, low, high = min(pairs, default=(0.0, peak.beta_c - peak.width, peak.beta_c + peak.width))
+    return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between beta = {low:.5g} and {high:.5g}")
+
+
+# -- phases ---------------------------------------------------------------------------------------------------------
+
+
+def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
+    """Return what kind of transition the distribution of the order parameter and B4 look like."""
+    if shape.two_phases:
+        seen = f"{order} has two maxima at the peak, the valley between them {shape.valley:.2f} of the lower one"
+    else:
+        few = f"two humps with a valley of only {shape.valley:.2f} of the lower one"
+        humps = "one maximum" if shape.valley == 1.0 else few
+        seen = f"{order} has {humps} at the peak: a crossover, or a volume too small to tell"
+    text = f"{seen}; B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
+    return Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=text)
+
+
+def _crossings(
+    found: Located, count: int, shape: Shape, order: str, points: Sequence[PointSeries]
+) -> tuple[Evidence, tuple[Want, ...]]:
+    """Return the item of crossings, and whether chains should exchange couplings because of them."""
+    peak, (low, high) = found.transition, shape.thresholds
+    name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
+    if not shape.two_phases:
+        text = f"one phase: {count} times {where}"
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
+    help = f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}"
+    pays = exchange_pays([p for p in points if abs(p.beta - peak.beta_c) <= peak.width], points, low, high)
+    want = Want(beta=peak.beta_c, reach=peak.width, start=EXCHANGE, item=name)
+    return _at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
+
+
+def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> bool:
+    """Return whether chains should exchange couplings, by how often those `near` the peak crossed alone.
+
+    They may do so rarely by chance: alone they go on until as few crossings would come in one case of twenty if there
+    were one in 500 updates. Ladders are then on trial until they had as many updates, and go on where they had more
+    crossings per update.
+    """
+    from scipy.special import pdtr
+
+    alone = [p for p in near if not p.ladder]
+    ladders = [p for p in points if p.ladder]
+    updates, tried = (sum(p.energy.size for p in chains) for chains in (alone, ladders))
+    count, moved = (phase_changes(chains, points, low, high) for chains in (alone, ladders))
+    if not ladders:
+        return bool(pdtr(count, updates / SLOW) < DOUBT)
+    return tried < updates or moved * updates > count * tried
+
+
+def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
+    """Return that chains should exchange couplings where no peak is found because they do not leave their phases.
+
+    The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed. At
+    couplings delta from the transition the other phase has a part exp(-delta dE) in the weight, with dE the distance of
+    the phases in E: only chains with delta dE < 2 on either side can be expected to cross.
+    """
+    chains = sorted((p for p in points if p.energy.size), key=lambda p: p.beta)
+    if len(chains) < 2:
+        return ()
+    first, last = chains[0].order, chains[-1].order
+    low, distance = float(first.mean()), float(last.mean() - first.mean())
+    if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
+        return ()
+    below = max((p for p in chains if p.order.mean() < low + distance / 2), key=lambda p: p.beta)
+    above = min((p for p in chains if p.order.mean() >= low + distance / 2), key=lambda p: p.beta)
+    middle, reach = (
+        (below.beta + above.beta) / 2,
+        2 / max(abs(float(below.energy.mean() - above.energy.mean())), 1e-300),
+    )
+    near = [p for p in chains if abs(p.beta - middle) <= reach]
+    pays = exchange_pays(near, chains, low + distance / 3, low + 2 * distance / 3)
+    return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
+
+
+# -- agreement ------------------------------------------------------------------------------------------------------
+
+
+def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
+    """Return the largest pull of those chains that are long enough to contradict anybody."""
+    judged = np.flatnonzero(found.pulls.length >= JUDGED_TAU)
+    if not judged.size:
+        text = f"no chain is longer than {JUDGED_TAU:g} tau_int: longer chains"
+        return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
+    worst = judged[np.argmax(np.abs(pulls[judged]))]
+    value, limit = float(abs(pulls[worst])), pull_limit(judged.size)
+    beta = found.chains[worst].beta
+    text = f"of {judged.size} chains, that at beta = {beta:.5g} is so many standard errors from all chains together"
+    return Evidence(name=name, holds=value <= limit, value=value, needed=limit, at_most=True, text=text)
+
+
+def pull_limit(chains: int) -> float:
+    """Return the limit for the largest pull of so many chains, which sound chains exceed once in 800 campaigns."""
+    from scipy.special import ndtri
+
+    return max(MAX_PULL, round(float(-ndtri(FALSE_ALARM / (2 * chains))), 2))
+
+
+def _shares(found: Located) -> Evidence:
+    """Return the chain whose part in a phase is the least likely."""
+    name, pulls = "pull of the time in a phase", found.pulls.share
+    if pulls is None:
+        text = "one phase, or crossings too few to say how long one lasts"
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MAX_PULL, at_most=True, text=text)
+    return _largest(name, found, pulls)
+
+
+def _at_least(name: str, value: float, needed: float, text: str) -> Evidence:
+    return Evidence(name=name, holds=value >= needed, value=float(value), needed=float(needed), text=text)

@@ -1,0 +1,215 @@
+"""Which chains of a campaign can be joined: long enough and overlapping; and why the others cannot.
+
+A steered campaign leaves chains of all lengths at all places. They are taken in order of beta and cut where neighbours
+do not overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word, and
+nothing for disagreeing with the rest: at a first-order point that is the physics, and evidence against a number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Observation
+from metalforge.statistics.histograms import ChainRows
+from metalforge.statistics.mbar import NotLocated, pair_overlap
+from metalforge.statistics.memory import pooled_tau
+from metalforge.statistics.reweight import MIN_OVERLAP
+
+from .series import PointSeries, as_point
+
+Floats = NDArray[np.float64]
+FEWEST_ROWS = 20
+"""Rows below which a chain is not looked at."""
+FEWEST_TAU = 2.0
+"""Length below which a chain is left out, in tau_int: it may not yet have left its first state."""
+SURE_OVERLAP = 2.0
+"""Distance of two means of E, in standard deviations, below which the overlap is above 0.4 and need not be computed."""
+BLOCK_TAU = 3.0
+"""Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
+cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
+MOST_BLOCKS = 6000
+"""Blocks of all chains together, about: errors are then known to 1 %, and tables of more take gigabytes."""
+OBSERVED_ROWS = 30
+"""Rows below which a steerer is told nothing."""
+OBSERVED_TAU = 6.0
+"""Rows, in tau_int, below which it is told nothing: three independent samples have no variance worth a name."""
+
+
+class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chain that was not used, and why."""
+
+    beta: float
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredChain:
+    """One chain: E and the order parameter in every row, the longer of their tau_int, chi and its error."""
+
+    point: PointSeries
+    energy: Floats
+    order: Floats
+    tau: float
+    chi: float
+    chi_error: float
+
+    @property
+    def beta(self) -> float:
+        """Where the chain is."""
+        return self.point.beta
+
+    def rows(self, block: int = 1) -> ChainRows:
+        """Return the chain as reweighting takes it."""
+        return ChainRows(self.beta, self.energy, self.order, self.tau, block, self.point.ladder)
+
+    def remembering(self, tau: float) -> "MeasuredChain":
+        """Return the chain with another tau_int, and the error of chi that goes with it."""
+        chi, error = measured_chi(self.order, self.point.volume, tau)
+        return replace(self, tau=tau, chi=chi, chi_error=error)
+
+    def leave_out(self, reason: str) -> LeftOutChain:
+        """Return the record of a chain that is not used."""
+        return LeftOutChain(beta=self.beta, rows=self.energy.size, reason=reason)
+
+
+def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[LeftOutChain]]:
+    """Return the chains that are long enough, in order of beta, and the others.
+
+    The order does not depend on the order of the points: a campaign that was resumed gives the same numbers.
+    """
+    if not points:
+        raise NotLocated("no chain was measured\nhint: measure at a few beta across the range first")
+    checked = [as_point(point) for point in points]
+    if len({tuple(point.dims) for point in checked}) > 1:
+        raise SpecError(f"all chains must be of one system. Got {sorted({tuple(p.dims) for p in checked})}")
+    checked.sort(key=lambda p: (p.beta, p.energy.size, tuple(-p.energy[:1])))
+    left, kept = [], []
+    for p in checked:
+        reason = f"fewer than {FEWEST_ROWS} rows" if p.energy.size < FEWEST_ROWS else ""
+        if p.superseded:
+            reason = "from before chains exchanged couplings: it may never have tunnelled"
+        if reason:
+            left.append(LeftOutChain(beta=p.beta, rows=p.energy.size, reason=reason))
+        else:
+            kept.append(p)
+    if not kept:
+        return [], left
+    betas = np.array([p.beta for p in kept])
+    energies, loops = [p.energy for p in kept], [p.order for p in kept]
+    spread = float(np.median([e.std() for e in energies]))
+    tau_energy, tau_loop = pooled_tau(betas, energies, spread), pooled_tau(betas, loops, spread)
+    usable = []
+    for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
+        tau = float(max(of_energy, of_loop))
+        chi, error = measured_chi(loop, point.volume, tau)
+        chain = MeasuredChain(point, energy, loop, tau, chi, error)
+        if energy.size < FEWEST_TAU * tau:
+            left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
+        elif np.ptp(energy) == 0 or np.ptp(loop) == 0:
+            left.append(chain.leave_out("every row is the same: the chain is stuck"))
+        else:
+            usable.append(chain)
+    return _remembering_together(usable), left
+
+
+def _remembering_together(chains: list[MeasuredChain]) -> list[MeasuredChain]:
+    """Return the chains, those of a ladder with at least tau_int of what all its couplings say together.
+
+    A swap moves a configuration from one coupling to the next and makes a series of either look shorter of memory than
+    the ladder is; the mean over all couplings does not know of swaps.
+    """
+    taus = {}
+    for name in {chain.point.ladder for chain in chains} - {""}:
+        together = np.mean([chain.order for chain in chains if chain.point.ladder == name], axis=0)
+        taus[name] = float(pooled_tau(np.zeros(1), [together], 1.0)[0])
+    return [c.remembering(t) if (t := taus.get(c.point.ladder, 0.0)) > c.tau else c for c in chains]
+
+
+def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
+    r"""Return chi = V_s (<|L|^2> - <|L|>^2) of one chain whose |L| has tau_int `tau`, and its standard error.
+
+    The mean taken off is the chain's own, which makes the plain variance too small by 2 tau / n: made up for. The
+    squared fluctuation of an exponential process forgets in tau / 2, and n rows hold n / tau independent ones of it,
+
+        error^2 = chi^2 (B4 - 1) tau / n,     B4 = <dL^4> / <dL^2>^2 (at least 2, the value between one and two peaks).
+    """
+    n = loop.size
+    deviation = loop - loop.mean()
+    variance = float(np.mean(deviation**2))
+    independent = max(n / (2 * tau), 1.5)
+    b4 = max(float(np.mean(deviation**4)) / variance**2, 2.0) if variance > 0 else 2.0
+    chi = spatial_volume * variance / (1 - 1 / independent)
+    return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
+
+
+def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
+    """Return chi of the order parameter of one chain with its error; None while the chain is too short to say.
+
+    `id` names the chain and `cost` is what it took so far, warm-up included, in the campaign's units. The error is
+    that of `measured_chi`, from tau_int of the order parameter rather than from the scatter of few squared
+    fluctuations, which is small by chance in a short chain.
+    """
+    point = as_point(series)
+    loop = point.order
+    if loop.size < OBSERVED_ROWS or np.ptp(loop) == 0:
+        return None
+    tau = float(pooled_tau(np.array([point.beta]), [loop], 1.0)[0])
+    if loop.size < OBSERVED_TAU * tau:
+        return None
+    chi, error = measured_chi(loop, point.volume, tau)
+    return Observation(beta=point.beta, value=chi, error=error, cost=cost, id=id)
+
+
+def neighbours(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
+    """Return the chains by beta, in ascending order: those at one beta together."""
+    groups: list[list[MeasuredChain]] = []
+    for chain in chains:
+        if groups and chain.beta == groups[-1][0].beta:
+            groups[-1].append(chain)
+        else:
+            groups.append([chain])
+    return groups
+
+
+def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
+    """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
+    groups = neighbours(chains)
+    found = [list(groups[0])] if groups else []
+    for low, high in pairwise(groups):
+        if _overlaps(low, high):
+            found[-1].extend(high)
+        else:
+            found.append(list(high))
+    return found
+
+
+def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
+    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share the longest.
+
+    Blocks are longer where there would be more than thousands of them.
+    """
+    ladders = {chain.point.ladder for chain in chains} - {""}
+    shared = {name: max(c.tau for c in chains if c.point.ladder == name) for name in ladders}
+    taus = [shared.get(chain.point.ladder, chain.tau) for chain in chains]
+    blocks = sum(chain.energy.size / (BLOCK_TAU * tau) for tau, chain in zip(taus, chains, strict=True))
+    longer = BLOCK_TAU * max(1.0, blocks / MOST_BLOCKS)
+    return [max(1, min(int(np.ceil(longer * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)]
+
+
+def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:
+    """Return the overlap in E of the chains at two neighbouring beta, 0 to 1, from at most 1000 rows of each."""
+    below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
+    stride = [max(1, rows.size // 1000) for rows in (below, above)]
+    return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]])
+
+
+def _overlaps(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> bool:
+    below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
+    distance = abs(below.mean() - above.mean()) / max(np.sqrt((below.var() + above.var()) / 2), 1e-300)
+    return bool(distance < SURE_OVERLAP) or overlap(low, high) >= MIN_OVERLAP

@@ -1,0 +1,53 @@
+"""`PointSeries`, what one chain measured at one value of the coordinate, and what reweighting needs of it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+Dims = tuple[int, ...]
+Floats = NDArray[np.float64]
+
+
+class PointSeries(NamedTuple):
+    """The measured rows of one chain, after its warm-up: E, and the order parameter whose fluctuations are looked at.
+
+    A configuration has the weight exp(-beta E) times what does not depend on beta; chi is `volume` times the variance
+    of the order parameter.
+    """
+
+    beta: float
+    dims: Dims
+    energy: Floats
+    order: Floats
+    volume: int
+    start: str = ""
+    """Where the chain began, where that is known."""
+    chain: str = ""
+    """What the chain is called, where it has a name."""
+    ladder: str = ""
+    """The ladder with whose chains it exchanges couplings: rows of one ladder stand beside each other in time."""
+    replica: Floats | None = None
+    """Which replica of the ladder made each row."""
+    superseded: bool = False
+    """Whether its system has exchanged couplings since, because chains such as this one did not tunnel."""
+    order_name: str = "the order parameter"
+    """How `order` is called in sentences."""
+
+    def up_to(self, rows: int | None) -> "PointSeries":
+        """Return the first rows of it; None is all."""
+        replica = None if self.replica is None else self.replica[:rows]
+        return self._replace(energy=self.energy[:rows], order=self.order[:rows], replica=replica)
+
+
+def as_point(point: PointSeries) -> PointSeries:
+    """Return the series with its arrays as doubles, if it is one."""
+    energy, order = np.asarray(point.energy, np.float64), np.asarray(point.order, np.float64)
+    name = f"the series at {point.beta:g}"
+    if energy.ndim != 1 or energy.shape != order.shape:
+        raise SpecError(f"{name} must hold one E and one order parameter per row. Got {energy.shape} and {order.shape}")
+    if not np.isfinite(point.beta) or not (np.all(np.isfinite(energy)) and np.all(np.isfinite(order))):
+        raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
+    return point._replace(beta=float(point.beta), energy=energy, order=order)

@@ -1,0 +1,249 @@
+"""Chains of a theory that says how its arrays begin and how an update moves them: everything else is done here.
+
+The random numbers of update n are those of the counter-based generator Philox with the key (seed and stream, n), so
+that nothing of a generator need be kept, and a chain that goes on from a checkpoint gives the bits of one that was
+never interrupted.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.array_files import load_arrays
+from metalforge.core.errors import SpecError
+from metalforge.core.files import replacing
+from metalforge.core.phases import PHASES, Phase
+from metalforge.core.plugins import strangers_code
+from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
+
+from .running.equipment import Tools
+from .running.monitor import WarmUpVerdict
+from .running.orders import Brief
+from .running.point import PointChain, Unsound
+from .theory import Configuration, Place, Theory
+
+BEGIN = 1 << 63
+"""The update whose random numbers a start is made with: no chain comes so far."""
+STATE, ROW = "state.", "row."
+"""How the names of arrays in a checkpoint begin: those of the configuration, and the columns of its rows."""
+
+
+class CountedWarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a warm-up of `total` updates has come."""
+
+    total: int
+    done: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the chain is measured from now on."""
+        return self.done >= self.total
+
+
+class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says beside its arrays; `job` is its owner's."""
+
+    chain: str
+    warmup: CountedWarmUp
+    measuring: bool
+    first: int
+    phases: tuple[tuple[Phase, int], ...]
+    job: msgspec.Raw
+
+
+class ChainAddress(NamedTuple):
+    """Names a chain of a theory: its point, and its random numbers."""
+
+    theory: Theory
+    place: Place
+    seed: int
+    stream: int
+
+    def numbers(self, update: int) -> np.random.Generator:
+        """Return the random numbers of an update."""
+        return np.random.Generator(np.random.Philox(key=[self.seed | self.stream << 32, update]))
+
+    @property
+    def digest(self) -> str:
+        """Identify it."""
+        said = msgspec.json.encode((self.theory.moved_by, self.place, self.seed, self.stream))
+        return hashlib.sha256(said).hexdigest()
+
+
+class ArrayRun:
+    """A chain that moves update by update, with its rows in `log`."""
+
+    def __init__(self, address: ChainAddress, warmup: CountedWarmUp, *, arrays: Configuration | None = None) -> None:
+        self.address, self.warmup = address, warmup
+        theory, place = address.theory, address.place
+        if arrays is None:
+            with strangers_code(f"the theory `{theory.table()}` failed to begin a chain"):
+                arrays = dict(theory.begin(place, address.numbers(BEGIN)))
+        self.arrays = arrays
+        self.log = RowLog(theory.columns(), fill=0.0)
+        self.job = msgspec.Raw(b"null")
+        """What the owner of the run wants back from a checkpoint, as JSON."""
+        self._measuring = False
+
+    @property
+    def phase(self) -> Phase:
+        """What the next update belongs to."""
+        return "measure" if self._measuring or self.warmup.finished else "warmup"
+
+    @property
+    def measured(self) -> int:
+        """Updates of measurement made."""
+        return self.log.end - self.warmup.done if self.phase == "measure" else 0
+
+    def end_warmup(self) -> None:
+        """Freeze the chain here: from now on it is measured."""
+        self._measuring = True
+
+    def step(self) -> Row:
+        """Make one update and return its row."""
+        theory, phase, update = self.address.theory, self.phase, self.log.end
+        with strangers_code(f"the theory `{theory.table()}` failed in update {update}"):
+            row = theory.update(self.arrays, self.address.place, self.address.numbers(update))
+            values = {name: float(row[name]) for name in self.log.columns}
+        if not all(map(math.isfinite, values.values())):
+            raise ChainFaultError(f"update {update} at {self.address.place.at:g} gave no finite observables")
+        if phase == "warmup":
+            self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + 1)
+        made = Row(update, phase, values, False)
+        self.log.add(made)
+        return made
+
+    def again(self) -> Row:
+        """Return the next row, by a run that has nothing of this one but where it stands."""
+        other = ArrayRun(self.address, self.warmup, arrays={name: x.copy() for name, x in self.arrays.items()})
+        other._measuring = self._measuring
+        other.log.first = self.log.end
+        return other.step()
+
+    def digest(self) -> str:
+        """Identify the configuration."""
+        seen = hashlib.sha256()
+        for name in sorted(self.arrays):
+            seen.update(name.encode() + np.ascontiguousarray(self.arrays[name]).tobytes())
+        return seen.hexdigest()[:32]
+
+    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
+        """Compare a row that was computed again with the recorded one."""
+        self.log.verify(update, recorded)
+
+    def save(self, path: Path, *, first: int | None = None) -> None:
+        """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
+        log = self.log
+        first = log.first if first is None else first
+        notes = _Notes(
+            chain=self.address.digest,
+            warmup=self.warmup,
+            measuring=self.phase == "measure",
+            first=first,
+            phases=tuple(counted(log.phases[first - log.first :])),
+            job=self.job,
+        )
+        rows = {ROW + name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}
+        state = {STATE + name: values for name, values in self.arrays.items()}
+        said = np.frombuffer(msgspec.json.encode(notes), np.uint8)
+        with replacing(path) as stream:
+            np.savez(stream, allow_pickle=False, notes=said, **state, **rows)
+
+    @classmethod
+    def load(cls, path: Path, address: ChainAddress) -> "ArrayRun":
+        """Return the run of a checkpoint; raises where it is not one of this chain."""
+        found = load_arrays(path)
+        try:
+            notes = msgspec.json.decode(found["notes"].tobytes(), type=_Notes)
+            columns = {name: found[ROW + name] for name in address.theory.columns()}
+        except (KeyError, ValueError) as error:
+            raise SpecError(
+                f"{path} is not the checkpoint of a chain of `{address.theory.table()}`: {error}"
+            ) from error
+        rows = sum(count for _, count in notes.phases)
+        if any(phase not in PHASES for phase, _ in notes.phases) or {column.shape for column in columns.values()} != {
+            (rows,)
+        }:
+            raise SpecError(f"{path} must hold {rows} rows in every column")
+        if notes.chain != address.digest:
+            raise SpecError(f"{path} holds another chain than that of this campaign\nhint: delete it to recompute")
+        arrays = {name.removeprefix(STATE): values for name, values in found.items() if name.startswith(STATE)}
+        run = cls(address, notes.warmup, arrays={name: np.array(values) for name, values in arrays.items()})
+        run.log.first = notes.first
+        run.log.phases = [phase for phase, count in notes.phases for _ in range(count)]
+        run.log.columns = {name: column.astype(np.float64).tolist() for name, column in columns.items()}
+        run.job, run._measuring = notes.job, notes.measuring
+        return run
+
+
+class ArrayPoint(PointChain):
+    """A chain of arrays in a campaign."""
+
+    run: ArrayRun
+
+    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
+        theory = tools.spec.theory
+        self.telling = theory.columns()[0]
+        place = Place(brief.dims, brief.beta, brief.start)
+        self._address = ChainAddress(theory, place, tools.spec.seed, brief.stream)
+        super().__init__(brief, tools, checkpoint)
+
+    def _new(self) -> ArrayRun:
+        return ArrayRun(self._address, CountedWarmUp(total=self._spec.warmup.longest))
+
+    def _read(self, path: Path) -> ArrayRun:
+        return ArrayRun.load(path, self._address)
+
+    def update(self) -> None:
+        """Make one update, whose row must be the one that the journal has if it has one."""
+        row = self.run.step()
+        if row.update < self._known.rows:
+            self._verify(row.update)
+        if row.phase == "warmup":
+            self._look()
+
+    def _look(self) -> None:
+        """End the warm-up where that was decided, or may be decided now."""
+        if self._is_decided("updates"):
+            return
+        if self.rows > self._known.rows and self._tools.monitor.due(self.run.warmup.done):
+            verdict: WarmUpVerdict = self._tools.monitor.look(*self.theory.warmup_columns(self.run.log.columns))
+            if verdict.ends:
+                self._end(verdict)
+
+    def _second(self) -> Row:
+        return self.run.again()
+
+    def digest(self) -> str:
+        """Identify the configuration."""
+        return self.run.digest()
+
+    def repeats(self, columns: Mapping[str, Sequence[float]]) -> int | None:
+        """Return nothing: rows of few discrete values come again in sound chains."""
+        return None
+
+    def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
+        """Report a configuration that the theory calls impossible."""
+        if looks and (why := self.theory.unsound(self.run.arrays, self._address.place)):
+            yield Unsound(f"rule:{self.theory.table()}", self.rows, why)
+
+    def evaluated(self) -> str:
+        """Return what the last row of a flagged block is, in words."""
+        last = ", ".join(f"{name} {column[-1]:.6g}" for name, column in self.run.log.columns.items() if column)
+        return f"its last row is {last}"
+
+    def recent_order(self, window: int) -> NDArray[np.float64]:
+        """Return the order parameter of the last measurements, at most `window`."""
+        log = self.run.log
+        begin = self.rows - min(window, self.measured) - log.first
+
+        def column(name: str) -> Any:
+            return np.array(log.columns[name][begin:], np.float64)
+
+        return self.theory.order_of(column)

@@ -1,0 +1,56 @@
+"""What is said about a campaign before it runs: lattices whose answer is blurred, and what is known.
+
+What is known of the transition with sea quarks has citations, and stands in the report, too. It says what to expect and
+what to compare with; nothing is fitted to it, and no range is derived from it.
+"""
+
+from typing import NamedTuple
+
+from metalforge.campaign.report.words import system_name
+
+from .theory import Lattice
+from .words import say
+
+LEAST_ASPECT = 2
+"""N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
+0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
+
+
+def size_cautions(lattice: Lattice) -> tuple[str, ...]:
+    """Return a sentence for every volume that is small against its N_t."""
+    aspects = {dims: min(dims[:3]) / dims[3] for dims in lattice.volumes}
+    return tuple(
+        say("cautions.small", name=system_name(dims), aspect=aspect, least=LEAST_ASPECT, wanted=LEAST_ASPECT * dims[3])
+        for dims, aspect in aspects.items()
+        if aspect < LEAST_ASPECT
+    )
+
+
+class KnownFact(NamedTuple):
+    """A sentence or two, and who published it; no source where it is a remark of ours."""
+
+    text: str
+    source: str = ""
+
+    @property
+    def cited(self) -> str:
+        """The text with its source."""
+        return f"{self.text} [{self.source}]" if self.source else self.text
+
+
+PUBLISHED_MASS = 0.05
+"""The largest am for which a coupling is quoted here."""
+
+
+def known_of(lattice: Lattice) -> tuple[KnownFact, ...]:
+    """Return what is known of the transition that a scan looks for; nothing without sea quarks."""
+    if not lattice.flavors:
+        return ()
+    facts = [KnownFact(say("known.symmetry"))]
+    times = sorted({dims[3] for dims in lattice.volumes})
+    if times != [4]:
+        return (*facts, KnownFact(say("known.no-coupling", times=", ".join(map(str, times)))))
+    facts += [KnownFact(say(f"known.{name}"), say(f"known.{name}-source")) for name in ("light", "end")]
+    if lattice.mass > PUBLISHED_MASS:
+        facts.append(KnownFact(say("known.heavy", mass=lattice.mass)))
+    return tuple(facts)

@@ -1,0 +1,61 @@
+"""Chains of links, or ladders of them, that move at once on one engine.
+
+Sweeps are made in stretches, and the host takes the rows of one while the engine makes the next: sweeps of warm-up and
+of measurement are the same updates.
+"""
+
+from collections.abc import Callable, Sequence
+
+from metalforge.campaign.running.ladder import PointLadder
+from metalforge.campaign.running.together import Faults
+from metalforge.core.rows import ChainFaultError
+from metalforge.lattice.batch import ChainBatch
+from metalforge.lattice.chain import Chain
+
+from .point import LatticePoint
+
+STRETCH = 64
+"""Sweeps between two looks at whether the campaign stops."""
+
+
+class LinksTogether:
+    """Chains, or ladders of them, as a `ChainBatch`."""
+
+    def __init__(self, members: Sequence[PointLadder]) -> None:
+        self._batch = ChainBatch(_chains(members), rungs=len(members[0].points), energies=_energies(members))
+        self._fresh = True
+
+    def move(self, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
+        """Make sweeps up to the least that is left for one of them."""
+        faults: Faults = {}
+        batch = self._batch
+        if not self._fresh:
+            batch.take_up(_chains(members), _energies(members))
+        self._fresh = False
+        left = min(one.room for one in members)
+        under_way = min(left, STRETCH)
+        batch.start(under_way)
+        while under_way:
+            found, left = batch.collect_columns(), left - under_way
+            under_way = 0 if stopping() else min(left, STRETCH)
+            if under_way:
+                batch.start(under_way)
+            else:
+                batch.bring_back()  # whoever looks at the last rows may look at the links too
+            for i, one in enumerate(members):
+                own = slice(i * batch.rungs, (i + 1) * batch.rungs)
+                try:
+                    if one not in faults:
+                        one.absorb(found[own], batch.chains[own])
+                except ChainFaultError as error:
+                    faults[one] = error
+        return faults
+
+
+def _chains(members: Sequence[PointLadder]) -> list[Chain]:
+    """Return the replicas, ladder by ladder in order of the couplings they hold."""
+    return [point.run.chain for one in members for point in one.points if isinstance(point, LatticePoint)]
+
+
+def _energies(members: Sequence[PointLadder]) -> list[float]:
+    return [energy for one in members for energy in one.energies()]

@@ -1,0 +1,303 @@
+"""A chain of links in a campaign: sweeps or trajectories of an engine, with heads that watch them."""
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.campaign.running.equipment import Tools
+from metalforge.campaign.running.orders import Brief, Snapshot
+from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, PointRun, Unsound
+from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
+from metalforge.campaign.running.watch import HeadWatch
+from metalforge.campaign.store.records import Decided
+from metalforge.core.errors import SpecError
+from metalforge.core.rows import Row, Segment
+from metalforge.lattice.batch import Columns, kind_of
+from metalforge.lattice.chain import Chain
+from metalforge.lattice.exchange import ReplicaLadder
+from metalforge.lattice.field import GaugeField
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
+
+from .precision import evaluate_again
+from .theory import lattice_of
+
+OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
+"""How far rounding takes links off the group between two projections."""
+PAIRS = 32
+"""Times as far where doubles of a trajectory are pairs of floats."""
+FULL_DOUBLES = ("fma", "plain")
+"""Families of engines whose doubles are doubles."""
+HMC_STEPS = 10
+"""Steps of a trajectory that take them as far as this again."""
+
+
+class LatticePoint(PointChain):
+    """A chain at one coupling."""
+
+    run: ChainRun
+    telling = "plaquette"
+
+    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
+        spec = tools.spec
+        self._watch = tools.lines.watch(brief)
+        self._goes_on = False
+        """Whether it was said that its warm-up goes on because of its acceptance."""
+        self._snapshots: list[Snapshot] = []
+        # Rows that are in the journal already decide the columns: an older version may have measured less.
+        own = lattice_of(spec)
+        wanted = (*own.columns(), *(("replica",) if brief.exchanges else ()))
+        self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
+        lattice = msgspec.structs.replace(own, n_steps=brief.n_steps or own.n_steps)
+        self._wanted = lattice.chain(brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start)
+        super().__init__(brief, tools, checkpoint)
+
+    def _take_up(self, run: PointRun) -> None:
+        """Go on with a run, whose rows so far are told to whoever watches."""
+        super()._take_up(run)
+        if self._watch is not None:
+            past = chain(self._known.segments(run.log.first), run.log.segments(run.log.first))
+            self._watch.begin(past, self.n_steps)
+
+    def _new(self) -> ChainRun:
+        warmup = WarmUp(total=self._known.quenched + self._spec.warmup.longest, quenched=self._known.quenched)
+        return ChainRun(Chain(self._wanted, engine=self._tools.engine), warmup, self._names, fill=NOTHING)
+
+    def _read(self, path: Path) -> ChainRun:
+        run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine)
+        found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
+        if self._known.exchanges:
+            # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
+            found = msgspec.structs.replace(found, stream=self._wanted.stream, start=self._wanted.start)
+        if found != self._wanted:
+            raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
+        return run
+
+    @property
+    def kind(self) -> tuple[object, ...] | None:
+        """What chains of a batch have in common; None where it moves alone."""
+        return kind_of(self.run.chain) if self.run.in_batches else None
+
+    @property
+    def replica(self) -> int:
+        """The stream of the replica that holds the coupling."""
+        return self.run.chain.spec.stream
+
+    @property
+    def field(self) -> GaugeField:
+        """The links."""
+        return self.run.chain.field
+
+    @property
+    def n_steps(self) -> int | None:  # type: ignore[override]
+        """Steps of a trajectory; None for sweeps."""
+        return self.run.n_steps
+
+    def recent_order(self, window: int) -> NDArray[np.float64]:
+        """Return the order parameter of the last measurements, at most `window`."""
+        log = self.run.log
+        begin = self.rows - min(window, self.measured) - log.first
+        return self._spec.theory.order_of(lambda name: np.array(log.columns[name][begin:], np.float64))
+
+    def digest(self) -> str:
+        """Identify the links."""
+        return hashlib.sha256(self.field.to_links().tobytes()).hexdigest()[:32]
+
+    def _may_witness(self) -> bool:
+        return self.run.chain.sea is None and not self._known.exchanges
+
+    def _second(self) -> Row:
+        """Return the next row, by a chain that has nothing of this one but its links and what was tuned."""
+        chain = Chain(
+            msgspec.structs.replace(self._wanted, hmc=self.run.chain.spec.hmc, start="file"), field=self.field.copy()
+        )
+        chain.step = self.rows
+        witness = ChainRun(chain, WarmUp(total=0), self._names, fill=NOTHING)
+        witness.log.first = self.rows
+        return witness.step()
+
+    def anomaly(self) -> float | None:
+        """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
+        watch = self._tell()
+        return None if watch is None else watch.anomaly(self.emitted)
+
+    def _moved(self, columns: Mapping[str, Sequence[float]]) -> Sequence[float]:
+        """Return of each row whether it is another configuration: a rejected trajectory leaves the links."""
+        return columns.get("accepted", ()) if self.n_steps is not None else super()._moved(columns)
+
+    def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
+        """Report links that are off the group."""
+        if looks:
+            off, most = self._off_group(), off_group_limit(self.field, self.n_steps)
+            if not off <= most:
+                reason = f"links are off SU(3) by {off:.2g}, above {most:.2g}"
+                yield Unsound("rule:unitarity", self.rows, reason, off)
+
+    def _off_group(self) -> float:
+        field = self.field
+        key = field.engine.name, field.dims, field.precision
+        if key not in self._tools.scratch:
+            self._tools.scratch[key] = field.copy()
+        return field.off_group(self._tools.scratch[key])
+
+    def evaluated(self) -> str:
+        """Return what the links of a flagged block are in higher precision, in words."""
+        links = self.field.to_links()
+        if not np.isfinite(links).all():
+            return "its links are not finite"
+        again = evaluate_again(links, self.field.precision)
+        row = self.run.log.columns["plaquette"][-1]
+        return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
+
+    def take_segments(self) -> list[Segment]:
+        """Return the rows that are not in the journal or on their way to it, and tell them to whoever watches."""
+        self._tell()
+        return super().take_segments()
+
+    def _tell(self) -> HeadWatch | None:
+        """Tell whoever watches the rows that it has not heard of, and return it."""
+        watch = self._watch
+        if watch is not None and watch.told < self.rows:
+            for segment in self.run.log.segments(watch.told):
+                watch.push_rows(segment.phase, segment.columns, self.n_steps)
+        return watch
+
+    def take_snapshots(self) -> list[Snapshot]:
+        """Return the configurations to be checked that were met since the last call."""
+        met, self._snapshots = self._snapshots, []
+        return met
+
+    def snap(self) -> None:
+        """Keep the configuration as it is, with what was measured on it, to be checked if it was not."""
+        if self.rows in self._known.checked_ahead:
+            return
+        measured = {name: column[-1] for name, column in self.run.log.columns.items()}
+        links, precision = self.field.to_links(), self.field.precision
+        self._snapshots.append(Snapshot(self.id, self.rows, links, precision, measured))
+
+    def exchange(self, others: Sequence[PointChain]) -> Exchange:
+        """Return what swaps the couplings of a ladder."""
+        return ReplicaLadder([point.run for point in others if isinstance(point, LatticePoint)])
+
+    def update(self) -> None:
+        """Make one update, whose row must be the one that the journal has if it has one."""
+        run, watch, phase, steps = self.run, self._watch, self.run.phase, self.n_steps
+        at_quarter = None
+        if watch is not None and steps is not None and phase == "quench" and not self.rows:
+            watch.before_quench(steps)
+        if watch is not None and steps is not None and phase != "quench":
+            if run.chain.sea is not None:
+                watch.before(phase, steps)
+
+            def at_quarter(delta_h: float) -> None:
+                watch.at_quarter(phase, steps, delta_h)
+
+        row = run.step(at_quarter=at_quarter)
+        if row.update < self._known.rows:
+            self._verify(row.update)
+        if self._is_checked(self.rows):
+            self.snap()
+        if watch is not None and steps is not None:
+            watch.push(phase, row.values, steps, tested=row.tested)
+        if phase == "warmup":
+            self._look()
+
+    def room(self, until: int) -> int:
+        """Return how many sweeps a batch may make of it at once: up to a configuration that is checked, or the end."""
+        ends = [self.rows + until - self.measured]
+        if self._tools.checks != "none":
+            ends += [update for update in self._known.unchecked if update > self.rows]
+        if self._tools.checks == "all":
+            ends.append(max(self.rows, self._known.closed) + 1)
+        return min(ends) - self.rows
+
+    def absorb(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
+        """Take sweeps that a batch made; the warm-up ends among them where it would have ended alone."""
+        begin, end = 0, len(columns["plaquette"])
+        while begin < end:
+            phase, first = self.run.phase, self.rows
+            part = slice(begin, min(end, begin + self._unlooked()))
+            taken = {name: values[part] for name, values in columns.items()}
+            self.run.extend(taken, None if replicas is None else replicas[part])
+            for update in range(first, min(self.rows, self._known.rows)):
+                self._verify(update)
+            if phase == "warmup":
+                self._look()
+            begin = part.stop
+        if self._is_checked(self.rows):
+            self.snap()
+
+    def _is_checked(self, update: int) -> bool:
+        """Return whether the configuration after so many updates is to be checked."""
+        every = self._tools.checks == "all" and update > self._known.closed
+        return self._tools.checks != "none" and (update in self._known.unchecked or every)
+
+    def _unlooked(self) -> int:
+        """Return after how many updates something is to be decided; sweeps of either phase are the same updates."""
+        warmup, ends = self.run.warmup, self._known.warmup_ends
+        if self.run.phase == "measure":
+            return sys.maxsize
+        left = warmup.total - warmup.done
+        if ends is not None:
+            return max(min(left, ends - warmup.done), 1)
+        if self._known.exchanges:
+            return left
+        updates = warmup.done - warmup.quenched
+        return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
+
+    def _look(self) -> None:
+        """End the warm-up where that was decided, or may be decided now."""
+        if self._is_decided("updates"):
+            return
+        warmup = self.run.warmup
+        if self._known.exchanges:
+            return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
+        updates = warmup.done - warmup.quenched
+        halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
+        if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway or self._is_refused():
+            return
+        columns = {name: column[warmup.quenched :] for name, column in self.run.log.columns.items()}
+        watch = self._tell()
+        says = None if watch is None else watch.says
+        verdict = self._tools.monitor.look(*self._spec.theory.warmup_columns(columns), says)
+        if verdict.ends:
+            self._end(verdict)
+
+    def _is_refused(self) -> bool:
+        """Whether too few of its trajectories are accepted for it to be measured: their steps are tuned on."""
+        accepted = self.run.log.columns.get("accepted")
+        if accepted is None or not self._spec.running.rewire:
+            return False
+        found = acceptance_of(accepted[self.run.warmup.first_tested :][-TRIED_IN_WARMUP:], TRIED_IN_WARMUP // 2)
+        if found is None or found >= LEAST_ACCEPTANCE:
+            return False
+        if not self._goes_on:
+            self._goes_on = True
+            self._decisions.append(
+                Decided(
+                    what="warmup-goes-on",
+                    chain=self.id,
+                    step=self.run.warmup.done,
+                    by=ACCEPTANCE,
+                    reason=f"{found:.0%} of its last trajectories were accepted with {self.n_steps} steps",
+                    value=found,
+                    baseline=LEAST_ACCEPTANCE,
+                    done="the steps are tuned for the longest warm-up",
+                )
+            )
+        return True
+
+    def _ends_at_once(self) -> str:
+        return "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
+
+
+def off_group_limit(field: GaugeField, n_steps: int | None) -> float:
+    """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
+    pairs = PAIRS if field.precision == "f64" and field.engine.family not in FULL_DOUBLES else 1
+    return OFF_GROUP[field.precision] * pairs * (1 + (n_steps or 0) / HMC_STEPS)

@@ -1,0 +1,184 @@
+"""What a campaign of a lattice found, for people: the peak of the loop's susceptibility, and what only lattices have."""
+
+from collections.abc import Mapping, Sequence
+from math import hypot
+from typing import TYPE_CHECKING, Any
+
+from metalforge.campaign.report.figure_data import PublishedPlace
+from metalforge.campaign.report.figure_data_of_chains import ChainHistory, plane_of
+from metalforge.campaign.report.html import heading, note, paragraph, section, table
+from metalforge.campaign.report.parts import Curves, Figures, PeakReport
+from metalforge.campaign.report.result import CampaignResult
+from metalforge.campaign.report.words import estimate_text, system_name, system_text
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.theory import Dims
+from metalforge.statistics.estimate import with_error
+
+from .advice import known_of, size_cautions
+from .published import INDEPENDENT, PUBLISHED
+from .quarks import quarks_of
+from .theory import Lattice, lattice_of
+from .words import say
+
+if TYPE_CHECKING:
+    from metalforge.campaign.report.drawing import Drawn
+
+QUARK_COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
+ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B4": "b4", "tau_int": "tau_int"}
+
+
+class LatticeReport(PeakReport):
+    """Shows the transition of a lattice."""
+
+    evidence_figures = ("loop-plane",)
+
+    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+        """Return one sentence that compares with the published coupling; nothing with sea quarks or an unknown N_t.
+
+        What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
+        """
+        first = result.headline.dims
+        known = PUBLISHED.get(first[3])
+        if known is None or lattice_of(spec).has_other_theory:
+            return ""
+        there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
+        if (fit := result.extrapolation) is not None:
+            apart = abs(fit.beta_c - known.beta_c) / hypot(fit.error, known.error)
+            return f"{there}; the extrapolation is {apart:.1f} standard errors from it"
+        elsewhere = INDEPENDENT.get(first)
+        found = "" if elsewhere is None else f" ({with_error(*elsewhere)} was found independently)"
+        return f"{there}; beta_c of {system_name(first)} alone is another number{found}"
+
+    def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
+        """Return a sentence for every volume that is small against its N_t."""
+        return size_cautions(lattice_of(spec))
+
+    def known(self, spec: CampaignSpec) -> tuple[str, ...]:
+        """Return what is known of the transition with sea quarks."""
+        return tuple(fact.cited for fact in known_of(lattice_of(spec)))
+
+    def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
+        """Return the published couplings that lie in the range of a quenched campaign."""
+        lattice = lattice_of(state.spec)
+        if lattice.has_other_theory:
+            return ()
+        found = (PUBLISHED.get(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
+        return tuple(
+            PublishedPlace(
+                at=k.beta_c, text=f"infinite volume, N_t = {k.n_t}: {k.printed}", short=k.short, source=k.source
+            )
+            for k in found
+            if k is not None and lattice.beta_min <= k.beta_c <= lattice.beta_max
+        )
+
+    def labels(self, state: CampaignState) -> tuple[str, str]:
+        """Return what the two series of a history are."""
+        return "plaquette", "|L|"
+
+    def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
+        """Return the plaquette and |L|, and the loop in the complex plane."""
+        from .figures import loop_of
+
+        return super().history(state, chain)._replace(plane=plane_of(loop_of(chain.column), "L"))
+
+    def draw(
+        self,
+        state: CampaignState,
+        result: CampaignResult,
+        curves: Curves,
+        found: Mapping[Dims, Any],
+        compared: "Sequence[Drawn]",
+    ) -> "list[Drawn]":
+        """Return the figures of a peak with those of links."""
+        from metalforge.campaign.report.figures import draw_more, draw_peak
+        from metalforge.campaign.report.figures_of_evidence import draw_evidence
+
+        from .figures import draw_hmc, draw_plaquette, draw_quarks, loop_planes
+        from .words import TEXTS
+
+        made = draw_peak(state, result, curves)
+        made += [draw_plaquette(result)] if made else []
+        made += [*compared, *draw_more(state, result)]
+        if quarks := quarks_of(state):
+            made.append(draw_quarks(result, quarks))
+        if any("accepted" in chain.values for chain in result.chains):
+            made.append(draw_hmc(result))
+        return made + draw_evidence(state, found, {"loop-plane": loop_planes(state)}, TEXTS)
+
+    def theory(self, spec: CampaignSpec) -> str:
+        """Return the physics in a few words."""
+        lattice = lattice_of(spec)
+        if not lattice.flavors:
+            return "quenched SU(3)"
+        return f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
+
+    def more_of_transition(self, figures: Figures) -> list[str]:
+        """Return the plaquette."""
+        return [figures.get("plaquette", "")]
+
+    def more_of_histories(self, figures: Figures) -> list[str]:
+        """Return how HMC ran."""
+        return [figures.get("hmc", "")]
+
+    def more_sections(self, state: CampaignState, result: CampaignResult, figures: Figures) -> list[str]:
+        """Return what only sea quarks have."""
+        return [quarks_section(state, result, figures)]
+
+    def said_of_points(self, result: CampaignResult) -> str:
+        """Return what is to be known of trajectories and solves."""
+        names = {name for chain in result.chains for name in chain.values}
+        return "".join(say(f"sections.{name}") for name in ("delta_h", "cg_iterations") if name in names)
+
+    def definitions(self, spec: CampaignSpec) -> str:
+        """Return the action, one update, the observables."""
+        lattice = lattice_of(spec)
+        energy = say("definitions.energy") if lattice.action == "wilson" else ""
+        rows = [
+            ("action", _action(lattice)),
+            ("one update", _update(lattice)),
+            ("plaquette", say("definitions.plaquette") + energy),
+            *((name, say(f"definitions.{key}", order=lattice.order.text)) for name, key in ROWS.items()),
+        ]
+        return section("Definitions", table(("", ""), rows), note(say("definitions.note")))
+
+
+def quarks_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
+    """Return what only sea quarks have, and what is known of their transition; empty without them."""
+    known = known_of(lattice_of(state.spec))
+    if not known:
+        return ""
+    quarks = quarks_of(state)
+    rows = [
+        (
+            chain.id,
+            system_text(chain.dims),
+            f"{chain.beta:.5f}",
+            chain.measured,
+            *map(estimate_text, quarks[chain.id]),
+        )
+        for chain in result.chains
+        if chain.id in quarks
+    ]
+    return section(
+        "Sea quarks",
+        figures.get("quarks", ""),
+        table(QUARK_COLUMNS, rows),
+        note(say("sections.quarks" if rows else "sections.no-quarks")),
+        heading("What is known of this transition", *(paragraph(fact.cited) for fact in known)),
+    )
+
+
+def _action(lattice: Lattice) -> str:
+    formula = lattice.gauge.formula or lattice.action
+    gauge = say("definitions.wilson" if lattice.action == "wilson" else "definitions.other-action", formula=formula)
+    sea = "definitions.sea" if lattice.flavors else "definitions.quenched"
+    return f"{gauge}, {say(sea, flavors=lattice.flavors, mass=lattice.mass)}"
+
+
+def _update(lattice: Lattice) -> str:
+    if lattice.algorithm != "heatbath":
+        return say("definitions.hmc", lattice=lattice)
+    sweeps = {"heatbath": (lattice.heatbath, "heat bath"), "overrelax": (lattice.overrelax, "overrelaxation")}
+    named = {key: f"{count} {what} sweep{'' if count == 1 else 's'}" for key, (count, what) in sweeps.items()}
+    return say("definitions.heatbath", **named)

@@ -1,0 +1,473 @@
+"""SU(3) on a lattice: the table `[lattice]` of a spec. Systems are volumes, points are couplings beta."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import hypot, inf, isnan, nan, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.theory import (
+    Described,
+    Dims,
+    Floats,
+    OrderParameter,
+    SizeLaw,
+    Start,
+    Theory,
+    TheoryWords,
+    WideWork,
+)
+from metalforge.core.errors import SpecError
+from metalforge.lattice.actions import Action, actions
+from metalforge.lattice.actions import action as named_action
+from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
+from metalforge.lattice.registered import described, standard
+from metalforge.lattice.sea import FermionSpec
+
+from .order import ORDERS, OrderName, order_of
+from .published import PUBLISHED, derived_range
+
+if TYPE_CHECKING:
+    from metalforge.campaign.report.parts import Report
+    from metalforge.campaign.running.equipment import Tools
+    from metalforge.campaign.running.ladder import PointLadder
+    from metalforge.campaign.running.orders import Brief, Snapshot
+    from metalforge.campaign.running.point import PointChain
+    from metalforge.campaign.running.together import LadderBatch
+    from metalforge.campaign.spec import CampaignSpec
+    from metalforge.campaign.state import ChainLog
+    from metalforge.conductor.features import ChainContext
+    from metalforge.conductor.scaling import ExpectedTransition
+    from metalforge.reservoir.weights import EsnWeights
+
+    from .lessons import Lessons
+
+SHORTEST = 10
+VARIANCE_PER_SITE = 1.2
+"""Variance of E per site where nothing was measured yet: 6 d<P>/dbeta with d<P>/dbeta = 0.2 near the transition."""
+
+
+class FirstOrderLaw(SizeLaw):
+    r"""The line of a first-order transition, beta_c(N_s) = beta_c - h (N_t / N_s)^3, height ~ N_s^3.
+
+    (M. Fukugita, M. Okawa and A. Ukawa, Nucl. Phys. B 337 (1990) 181; QCDPAX, Phys. Rev. D 46 (1992) 4657, with
+    h = 0.122(54) at N_t = 4; it is 0.33 at N_t = 2.) It holds for N_s well above 2 N_t: on 8^3 x 4 the peak of chi lies
+    above the line. The next term q x^2 is about as large as h x at x = 1 / 16 (N_s = 2.5 N_t): 6^3, 8^3 and 12^3 at
+    N_t = 2, each to 2e-4, give q = 13 h, and 8^3 x 4 gives 8 h. Of plain lines through 12^3, 16^3 and 24^3 at N_t = 4,
+    each to 1e-4, with q = 8 h, one in thirty is within its error, and half have nothing against themselves; with q of
+    the size 16 h in the covariance 0.69 are within one error and 0.95 within two.
+    """
+
+    bend, largest_h = 16.0, 0.4
+    axis, holds_where, height = r"$(N_t/N_s)^3$", "N_s > 2 N_t", r"$N_s^3$"
+    limit = "infinite volume"
+
+    def x(self, system: Dims) -> float:
+        """Return (N_t / N_s)^3."""
+        return system[3] ** 3 / prod(system[:3])
+
+    def height_at(self, system: Dims) -> float:
+        """Return N_s^3."""
+        return prod(system[:3])
+
+    def holds(self, system: Dims) -> bool:
+        """Return whether all spatial extents are above 2 N_t."""
+        return min(system[:3]) > 2 * system[3]
+
+    def family(self, system: Dims) -> object:
+        """Return N_t."""
+        return system[3]
+
+
+class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
+    """The theory: volumes, action, algorithm. A range of beta that is derived from N_t is in the spec from then on."""
+
+    volumes: tuple[tuple[int, int, int, int], ...] = ((8, 8, 8, 4),)
+    beta_min: float = nan
+    beta_max: float = nan
+    algorithm: Literal["heatbath", "hmc"] = "heatbath"
+    heatbath: int = 1
+    overrelax: int = 4
+    tau: float = 1.0
+    n_steps: int = 8
+    integrator: str = "omelyan2"
+    flavors: Literal[0, 4] = 0
+    mass: float = 0.0
+    tolerance: float = 1e-8
+    force_tolerance: float = 1e-6
+    precision: Literal["f64", "f32"] = "f64"
+    observable: OrderName | Literal["auto"] = "auto"
+    also_measure: tuple[str, ...] = ()
+    action: str = "wilson"
+
+    screened: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = True
+    orderings: ClassVar[tuple[str, ...]] = ()
+    shortest_warmup: ClassVar[int] = SHORTEST
+    wide: ClassVar[WideWork] = WideWork(256, 1024, visit=4)  # tens of thousands a second: deciding takes time, too
+
+    @property
+    def coordinate(self) -> str:
+        """The coupling beta = 6 / g^2."""
+        return "beta"
+
+    @classmethod
+    def notes(cls) -> Mapping[str, tuple[str, ...]]:
+        """Return what is said of every field, with the names of actions and observables."""
+        known = {"actions": " or ".join(actions())}
+        return {name: (text.format(**known), *unit) for name, (text, *unit) in super().notes().items()}
+
+    @property
+    def words(self) -> TheoryWords:
+        """A scan in beta for the peak of chi."""
+        return TheoryWords(
+            coordinate="\u03b2",
+            axis="\u03b2 = 6/g\u00b2",
+            coupling="\u03b2",
+            coupling_like="5.68,5.70",
+            system="lattice",
+            system_like="12,12,12,4",
+            found="\u03b2c",
+            missing="\u03b2c not located",
+            error_of="on beta_c",
+            figure="Transition",
+            shows=(f"\u27e8{self.order.text}\u27e9", "\u03c7"),
+            columns=("beta", "order", "chi"),
+        )
+
+    @property
+    def systems(self) -> tuple[Dims, ...]:
+        """The volumes."""
+        return self.volumes
+
+    @property
+    def low(self) -> float:
+        """The smallest coupling."""
+        return self.beta_min
+
+    @property
+    def high(self) -> float:
+        """The largest coupling."""
+        return self.beta_max
+
+    def of(self, systems: Sequence[Dims]) -> Self:
+        """Return other volumes; the range of another N_t is derived anew."""
+        changes: dict[str, object] = {"volumes": tuple(map(extents, systems))}
+        if {extents(dims)[3] for dims in systems} != {dims[3] for dims in self.volumes}:
+            changes |= {"beta_min": nan, "beta_max": nan}
+        return msgspec.structs.replace(self, **changes)
+
+    def with_more(self, systems: Sequence[Dims]) -> Self:
+        """Return more volumes, of the same N_t."""
+        n_t = {dims[3] for dims in self.volumes}
+        for dims in systems:
+            if extents(dims)[3] not in n_t:
+                raise SpecError(
+                    f"an added volume must have the campaign's N_t = {self.volumes[0][3]}, to which its range of beta "
+                    f"belongs. Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another one"
+                )
+        return msgspec.structs.replace(self, volumes=(*self.volumes, *map(extents, systems)))
+
+    def within(self, low: float, high: float) -> Self:
+        """Return another range of beta."""
+        return msgspec.structs.replace(self, beta_min=low, beta_max=high)
+
+    @property
+    def sums_matter(self) -> bool:
+        """Whether the order of sums has a say in what comes next: solves with sea quarks do."""
+        return self.flavors > 0
+
+    def start_of(self, number: int) -> Start:
+        """Return hot and cold in turn."""
+        return "hot" if number % 2 == 0 else "cold"
+
+    def bytes_of(self, dims: Dims) -> int:
+        """Return four links of 18 reals per site; a trajectory has momenta and the links before it besides."""
+        return prod(dims) * 72 * (8 if self.precision == "f64" else 4) * (3 if self.algorithm == "hmc" else 1)
+
+    @property
+    def has_other_theory(self) -> bool:
+        """Whether couplings published for Wilson's action without sea quarks say nothing of it."""
+        return self.flavors > 0 or self.action != "wilson"
+
+    @property
+    def gauge(self) -> Action:
+        """The gauge action."""
+        return named_action(self.action)
+
+    @property
+    def order_name(self) -> OrderName:
+        """The order parameter: |L| without sea quarks; Re L with them, since they break Z3 and prefer Re L > 0."""
+        if self.observable != "auto":
+            return self.observable
+        return "re_loop" if self.flavors else "abs_loop"
+
+    @property
+    def order(self) -> OrderParameter:
+        """The order parameter as it is written."""
+        return ORDERS[self.order_name]
+
+    def __post_init__(self) -> None:
+        if not self.volumes:
+            raise SpecError("`lattice.volumes` wants at least one lattice")
+        if len(set(self.volumes)) < len(self.volumes):
+            raise SpecError(f"`lattice.volumes` must differ. Got {self.volumes}")
+        if isnan(self.beta_min) and isnan(self.beta_max):
+            low, high = self._derived_range()
+            msgspec.structs.force_setattr(self, "beta_min", low)
+            msgspec.structs.force_setattr(self, "beta_max", high)
+        if not 0 < self.beta_min < self.beta_max < inf:
+            raise SpecError(
+                f"`lattice.beta_min` must be positive and below `beta_max`. Got {self.beta_min} and {self.beta_max}"
+                "\nhint: give both, or neither to have them derived from N_t"
+            )
+        if self.flavors and self.algorithm != "hmc":
+            raise SpecError('sea quarks need `lattice.algorithm = "hmc"`. Got heatbath')
+        if (self.flavors > 0) != (self.mass > 0):
+            raise SpecError(f"`lattice.mass` goes with `lattice.flavors`. Got {self.mass} and {self.flavors}")
+        for dims in self.volumes:
+            self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
+        self.columns()
+        super().__post_init__()
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the observables that rows of these chains have."""
+        own = () if self.gauge.variable == "plaquette" else (self.gauge.variable,)
+        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=(*own, *self.also_measure))
+
+    def _derived_range(self) -> tuple[float, float]:
+        """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""
+        hint = "\nhint: give `lattice.beta_min` and `lattice.beta_max`"
+        if self.has_other_theory:
+            raise SpecError(
+                f"with sea quarks or another action than wilson a range of beta must be given: it is not derived from "
+                f"N_t{hint}"
+            )
+        temporal = sorted({dims[3] for dims in self.volumes})
+        if len(temporal) > 1:
+            raise SpecError(f"volumes must share one N_t for the range of beta to be derived. Got {temporal}{hint}")
+        found = derived_range(temporal[0])
+        if found is None:
+            known = ", ".join(map(str, PUBLISHED))
+            raise SpecError(
+                f"the range of beta is derived where couplings are published: N_t = {known}. Got {temporal[0]}{hint}"
+            )
+        return found
+
+    def chain(self, dims: Dims, beta: float, *, seed: int, stream: int, start: Start) -> ChainSpec:
+        """Return the chain of one point."""
+        sea = None
+        if self.flavors:
+            sea = FermionSpec(
+                flavors=(self.flavors,),
+                masses=(self.mass,),
+                tolerance=self.tolerance,
+                force_tolerance=self.force_tolerance,
+            )
+        return ChainSpec(
+            dims=extents(dims),
+            beta=beta,
+            algorithm=self.algorithm,
+            seed=seed,
+            stream=stream,
+            start=start_of_links(start),
+            precision=self.precision,
+            heatbath=HeatbathSpec(heatbath=self.heatbath, overrelax=self.overrelax),
+            hmc=HmcSpec(tau=self.tau, n_steps=self.n_steps, integrator=self.integrator),
+            fermions=sea,
+            action=self.action,
+        )
+
+    # -- how chains run ------------------------------------------------------------------------------------------------
+
+    @property
+    def why_no_cards(self) -> str:
+        """With sea quarks the order of sums has a say."""
+        return "chains with sea quarks stay on one kind of engine" if self.flavors else ""
+
+    @property
+    def batches(self) -> bool:
+        """A batch of links makes sweeps and measures what every chain has; others run one at a time."""
+        from metalforge.lattice.batch import COLUMNS
+
+        return self.algorithm == "heatbath" and set(self.columns()) <= set(COLUMNS)
+
+    def point(self, brief: "Brief", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
+        """Return a chain of links."""
+        from .point import LatticePoint
+
+        return LatticePoint(brief, tools, checkpoint)
+
+    def batch(self, members: "Sequence[PointLadder]") -> "LadderBatch":
+        """Return room for chains, or ladders of them, on one engine."""
+        from .batch import LinksTogether
+
+        return LinksTogether(members)
+
+    @property
+    def update_is(self) -> str:
+        """The algorithm."""
+        return self.algorithm
+
+    @property
+    def integrated_by(self) -> str:
+        """The integrator of trajectories."""
+        return self.integrator
+
+    @property
+    def tuned(self) -> bool:
+        """Whether updates are trajectories."""
+        return self.algorithm == "hmc"
+
+    @property
+    def begins_cheaply(self) -> bool:
+        """Whether chains with sea quarks begin without them."""
+        return self.flavors > 0
+
+    # -- heads ---------------------------------------------------------------------------------------------------------
+
+    def head_context(self, at: float, system: Dims, start: Start) -> "ChainContext":
+        """Return what the features see of a chain."""
+        from metalforge.conductor.features import ChainContext
+
+        return ChainContext(
+            beta=at,
+            dims=extents(system),
+            mass=self.mass,
+            flavors=self.flavors,
+            algorithm=self.algorithm,
+            start=start_of_links(start),
+            tau=self.tau,
+            action=self.action,
+        )
+
+    @property
+    def unused_heads(self) -> Mapping[str, str]:
+        """Heads that do not apply to these chains, with the reason."""
+        unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
+        if self.algorithm != "hmc":
+            unused["rejection"] = "sweeps have no accept test"
+        if not self.flavors:
+            unused["cg_estimate"] = "a quenched chain solves nothing"
+        return unused
+
+    def expected(self, system: Dims) -> "ExpectedTransition | None":
+        """Return where the transition curve has the peak; None with sea quarks or another action."""
+        from metalforge.conductor.scaling import transition_on
+
+        return None if self.has_other_theory else transition_on(extents(system))
+
+    def lessons(self, spec: "CampaignSpec", weights: "EsnWeights") -> "Lessons":
+        """Return who reads off chains what heads should have said of them."""
+        from .lessons import Lessons
+
+        return Lessons(spec, weights)
+
+    def is_wrong(self, row: Mapping[str, float]) -> bool:
+        """Return whether a row is impossible."""
+        from metalforge.conductor.heuristics import anomaly
+
+        return anomaly(row["plaquette"], row.get("delta_h"), row.get("cg_iterations"))
+
+    def evaluated_again(self, shot: "Snapshot") -> tuple[str, dict[str, float]]:
+        """Return how far S / V, P and |L| are from those of the links in higher precision."""
+        from .precision import evaluate_again
+
+        again = evaluate_again(shot.configuration, shot.precision)
+        plaquette, loop = shot.measured["plaquette"], hypot(shot.measured["polyakov_re"], shot.measured["polyakov_im"])
+        return again.precision, {
+            "action": 6 * (1 - plaquette) - again.action_density,
+            "plaquette": plaquette - again.plaquette,
+            "polyakov": loop - abs(again.polyakov),
+        }
+
+    # -- what rows say -------------------------------------------------------------------------------------------------
+
+    def energy_of(self, chain: "ChainLog") -> Floats:
+        """Return the gauge action over beta; for Wilson's sum_p (1 - Re tr U_p / 3) = 6 V (1 - P).
+
+        Reweighting in beta by exp(-dbeta E) is exact with sea quarks, too: their determinant does not depend on beta.
+        """
+        return energies(chain.dims, self.gauge.variable, chain.column(self.gauge.variable))
+
+    def order_of(self, columns: Callable[[str], Floats]) -> Floats:
+        """Return the order parameter in every row."""
+        return order_of(self.order_name, columns)
+
+    def volume_of(self, system: Dims) -> int:
+        """Return N_s^3."""
+        return prod(system[:3])
+
+    def warmup_columns(self, columns: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the plaquette and |L|."""
+        return columns["plaquette"], np.hypot(columns["polyakov_re"], columns["polyakov_im"]).tolist()
+
+    def variance_of_energy(self, system: Dims) -> float:
+        """Return about the variance of E."""
+        return VARIANCE_PER_SITE * prod(system)
+
+    def reach_of(self, system: Dims) -> float:
+        """Return the distance in beta over which a run can be reweighted."""
+        return reweighting_reach(system)
+
+    def described(self, name: str) -> Described:
+        """Return how a column is shown."""
+        found = described(name)
+        return Described(name, found.label, found.error, found.transform, found.text)
+
+    @property
+    def also_measured(self) -> tuple[str, ...]:
+        """Observables that were asked for."""
+        return self.also_measure
+
+    @property
+    def size_law(self) -> SizeLaw:
+        """The line of a first-order transition."""
+        return FirstOrderLaw()
+
+    @property
+    def report(self) -> "Report":
+        """Loops, sea quarks and what is published besides."""
+        from .report import LatticeReport
+
+        return LatticeReport()
+
+
+def reweighting_reach(dims: Sequence[int]) -> float:
+    """Return the distance in beta over which a run on this lattice can be reweighted, 1 / sd(E) = (2 V)^(-1/2).
+
+    var(E) = -d<E>/dbeta = 6 V dP/dbeta, and dP/dbeta is 0.2 to 0.4 for SU(3) at the couplings of interest.
+    """
+    return float((2.0 * np.prod(np.array(dims, dtype=np.float64))) ** -0.5)
+
+
+def lattice_of(spec: "CampaignSpec") -> Lattice:
+    """Return the table of a campaign that is known to be of a lattice."""
+    if not isinstance(spec.theory, Lattice):
+        raise SpecError(f"this is for lattices, and the campaign is of `{spec.theory.table()}`")
+    return spec.theory
+
+
+def energies(system: Dims, variable: str, column: Floats) -> Floats:
+    """Return E by the column that the action is a function of: the plaquette, or the action density S / (beta V)."""
+    if variable != "plaquette":
+        return float(prod(system)) * column
+    return 6.0 * prod(system) * (1.0 - column)
+
+
+def start_of_links(start: Start) -> Literal["hot", "cold"]:
+    """Return a start of links as what it is."""
+    known: dict[str, Literal["hot", "cold"]] = {"hot": "hot", "cold": "cold"}
+    if start in known:
+        return known[start]
+    raise SpecError(f"a chain of links starts hot or cold. Got {start}")
+
+
+def extents(dims: Dims) -> tuple[int, int, int, int]:
+    """Return the name of a lattice as its four extents."""
+    if len(dims) != 4:
+        raise SpecError(f"a lattice has four extents, as in 12,12,12,4. Got {','.join(map(str, dims))}")
+    x, y, z, t = dims
+    return x, y, z, t

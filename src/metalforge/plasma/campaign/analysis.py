@@ -1,0 +1,93 @@
+"""What the trajectories of a box say: its transport along the coupling, or where it freezes."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from metalforge.campaign.analysis.evidence import PlannedPoints
+from metalforge.campaign.findings import plan_of
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.store.records import Estimated
+from metalforge.campaign.theory import Dims
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Observation
+
+from .freezing import FreezingFinding, find_freezing, observed_growth
+from .theory import Plasma
+from .transport import SegmentRows, TransportFinding, find_transport, observed_transport
+
+PlasmaFinding: TypeAlias = TransportFinding | FreezingFinding
+
+
+def plasma_of(spec: CampaignSpec) -> Plasma:
+    """Return the table of a campaign that is known to be of a plasma."""
+    if not isinstance(spec.theory, Plasma):
+        raise SpecError(f"this is for plasmas, and the campaign is of `{spec.theory.table()}`")
+    return spec.theory
+
+
+def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) -> SegmentRows:
+    """Return the measured segments of a trajectory; `complete` leaves out what a visit under way has added."""
+    plasma = plasma_of(spec)
+    wanted = plasma.trajectory(chain.dims, chain.beta, seed=spec.seed, stream=chain.stream, start=chain.start)
+    end = max(chain.complete - chain.warmup, 0) if complete else None
+    time = plasma.update_time
+    return SegmentRows(
+        chain=chain.id,
+        at=chain.beta,
+        spec=wanted,
+        segment=time,
+        columns={name: chain.column(name)[:end] for name in chain.columns},
+        cost=float(chain.complete if complete else chain.rows) * time / wanted.step_time * wanted.particles,
+    )
+
+
+def trajectories_of(state: CampaignState, dims: Dims) -> list[SegmentRows]:
+    """Return the trajectories of a box, in order of where they aimed, with the segments that `state.points` takes."""
+    complete = state.spec.running.deterministic
+    chosen = [c for c in state.chains.values() if c.dims == dims and c.measured and not c.abandoned]
+    found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.beta, c.id))]
+    return [rows for rows in found if rows.segments]
+
+
+def plasma_finding(spec: CampaignSpec, rows: Sequence[SegmentRows], plan: PlannedPoints) -> PlasmaFinding:
+    """Return what trajectories of one box say, of what the campaign is for."""
+    if spec.theory.target == "crossing":
+        return find_freezing(rows, plan)
+    return find_transport(rows, plan, spec.theory.low, spec.theory.high, spec.budget.target_error)
+
+
+class PlasmaAnalysis:
+    """Makes a curve or a crossing of segments."""
+
+    def observer(self, spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation | None]:
+        """Return what tells the rate of growth, or the transport, of one trajectory."""
+        rows = segments_of(spec, chain, complete=True)
+        return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
+
+    def estimator(self, state: CampaignState, system: Dims) -> Callable[[int], Estimated] | None:
+        """Return what estimates the curve or the crossing."""
+        rows = trajectories_of(state, system)
+        return partial(_estimated, state.spec, system, rows, plan_of(state, system)) if rows else None
+
+    def find(self, state: CampaignState, system: Dims) -> PlasmaFinding:
+        """Return the curve or the crossing with its evidence."""
+        return plasma_finding(state.spec, trajectories_of(state, system), plan_of(state, system))
+
+
+def _estimated(
+    spec: CampaignSpec, dims: Dims, rows: Sequence[SegmentRows], plan: PlannedPoints, trajectories: int
+) -> Estimated:
+    found = plasma_finding(spec, rows, plan)
+    crossing = isinstance(found, FreezingFinding)
+    return Estimated(
+        dims=dims,
+        trajectories=trajectories,
+        beta_c=found.value,
+        error=found.error,
+        reason=found.said,
+        effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),
+        established=found.established,
+        evidence=found.evidence,
+    )

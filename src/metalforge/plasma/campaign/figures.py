@@ -1,0 +1,88 @@
+"""The figures of a plasma: transport along the coupling, rates of crystals, histories of trajectories."""
+
+from collections.abc import Sequence
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from metalforge.campaign.report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+from metalforge.campaign.report.figure_data import TransitionFigure
+from metalforge.campaign.report.result import CampaignResult
+from metalforge.campaign.report.words import system_name
+from metalforge.campaign.state import CampaignState, ChainLog
+
+from .report import TEXTS, freezing_of_boxes, transport_of_boxes
+
+HISTORIES = 6
+"""Trajectories whose histories are shown, spread over the range."""
+
+
+def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionFigure) -> list[Drawn]:
+    """Return the figures of the physics."""
+    made = []
+    if any(found.points for found in transport_of_boxes(result)):
+        made.append(_transport(shown))
+    if any(found.trajectories for found in freezing_of_boxes(result)):
+        made.append(_freezing(result, shown))
+    chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.dims, c.beta, c.id))
+    if chains:
+        chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
+        made.append(_histories(state, [chains[i] for i in chosen]))
+    return made
+
+
+def _transport(shown: TransitionFigure) -> Drawn:
+    figure, halves = axes_of(2, 1, (6.2, 6.4), sharex=True)
+    for axis, pick, label in zip(halves, ("order", "chi"), ("$D^*$", r"$\eta^*$"), strict=True):
+        for volume, colour in zip(shown.volumes, COLOURS, strict=False):
+            points = [(exp(p.beta), value.mean, value.error) for p in volume.points if (value := getattr(p, pick))]
+            if points:
+                gammas, means, errors = zip(*points, strict=True)
+                look: dict[str, Any] = {"fmt": "o", "ms": 4, "elinewidth": 1, "capsize": 2}
+                axis.errorbar(gammas, means, errors, color=colour, label=system_name(volume.dims), **look)
+            if (curve := volume.curve) is not None:
+                at, mean, off = np.exp(curve.beta), getattr(curve, pick), getattr(curve, f"{pick}_error")
+                axis.plot(at, mean, color=colour, lw=1.4)
+                axis.fill_between(at, mean - off, mean + off, color=colour, alpha=0.2, lw=0)
+        if (known := shown.known) is not None:
+            there = [(exp(at), value) for at, value in zip(known.at, getattr(known, pick), strict=True) if value]
+            if there:
+                axis.plot(*zip(*there, strict=True), color=INK, lw=1.1, ls=":", label=known.text)
+        axis.set(xscale="log", yscale="log", ylabel=label)
+        axis.legend()
+    halves[-1].set_xlabel(r"$\Gamma$, as measured")
+    return drawn("transport", figure, TEXTS)
+
+
+def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
+    figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
+    for found, volume, colour in zip(freezing_of_boxes(result), shown.volumes, COLOURS, strict=False):
+        rated = [(exp(point.beta), point.order.mean) for point in volume.points if point.order is not None]
+        if rated:
+            axis.plot(*zip(*rated, strict=True), "o", ms=4, color=colour, label="trajectories")
+        if found.log_gamma is not None and found.error is not None:
+            low, high = (exp(found.log_gamma + side * found.error) for side in (-1, 1))
+            axis.axvspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="where rates cross zero")
+    axis.axhline(0.0, color=GREY, lw=0.8)
+    for known in shown.published:
+        axis.axvline(exp(known.at), color=INK, lw=1.1, ls=":", label="published")
+    axis.set(xlabel=r"$\Gamma$, as measured", ylabel=r"rate of the order [$10^{-4}\,\omega_p$]")
+    axis.legend()
+    return drawn("freezing", figure, TEXTS)
+
+
+def _histories(state: CampaignState, chains: Sequence[ChainLog]) -> Drawn:
+    figure, axes = axes_of(len(chains), 2, (8.6, 1.35 * len(chains) + 0.7))
+    for i, chain in enumerate(chains):
+        moved, pair = state.spec.theory.report.history(state, chain), axes[2 * i : 2 * i + 2]
+        for axis, values, colour in zip(pair, moved.series, COLOURS, strict=False):
+            axis.axvspan(0, chain.warmup, color=GREY, alpha=0.28, lw=0)
+            axis.plot(np.arange(values.size) + 0.5, values, ".-", color=colour, lw=0.8, ms=3)
+            axis.set_xlim(0, max(values.size, 1))
+        pair[0].set_ylabel(r"$\Gamma$")
+        pair[1].set_ylabel(moved.labels[1])
+        pair[0].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.beta):.4g}", fontsize=9)
+    for axis in axes[-2:]:
+        axis.set_xlabel("segment")
+    return drawn("trajectories", figure, TEXTS)
