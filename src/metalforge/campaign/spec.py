@@ -227,8 +227,8 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             raise SpecError(f"`warmup.shortest` must be at least {theory.shortest_warmup}. Got {self.warmup.shortest}")
         if theory.orderings and self.ordering not in theory.orderings:
             raise SpecError(
-                f"`ordering` must be {' or '.join(theory.orderings)} for a campaign of `{theory.table()}`: others check "
-                f"configurations or read heads, and it has neither. Got {self.ordering}"
+                f"`ordering` must be {' or '.join(theory.orderings)} for a campaign of `{theory.table()}`: others "
+                f"check configurations or read heads, and it has neither. Got {self.ordering}"
             )
         if self.running.exchange == "on" and not theory.exchanges:
             raise SpecError(f"`running.exchange` is nothing to chains of `{theory.table()}`. Got on")

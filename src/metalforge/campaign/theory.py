@@ -88,7 +88,7 @@ class WideWork(NamedTuple):
 
 
 class OrderParameter(NamedTuple):
-    """An order parameter as it is written in text and, with its square, in figures, and what times its variance is chi."""
+    """An order parameter as text and figures write it, its square, and what times its variance is chi."""
 
     text: str
     math: str

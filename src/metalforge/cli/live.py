@@ -164,7 +164,7 @@ def _chain_table(view: View, most: int, width: int) -> RenderableType:
     busy = [chain for chain in view.chains if chain.busy]
     rest = [chain for chain in view.chains if not chain.busy]
     shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.dims, c.beta, c.id))
-    columns = _columns(shown, view.coordinate, several=len(view.volumes) > 1)
+    columns = _columns(shown, view.coordinate, view.words.system if len(view.volumes) > 1 else "")
     for name in GOES_FIRST:
         if sum(column.width + 1 for column in columns) > width:
             columns = [column for column in columns if column.name != name]
@@ -177,8 +177,8 @@ def _chain_table(view: View, most: int, width: int) -> RenderableType:
     return Group(table, Text(f"and {more} more", style="dim")) if more else table
 
 
-def _columns(shown: list[ChainView], coordinate: str, *, several: bool) -> list[_Column]:
-    """Return the columns of the chains; rates are per second of the producer's processor."""
+def _columns(shown: list[ChainView], coordinate: str, system: str) -> list[_Column]:
+    """Return the columns of the chains, one named `system` if that says something; rates are per producer second."""
 
     def numbers(name: str, texts: list[str]) -> _Column:
         return _Column(name, True, [Text(text) for text in texts])
@@ -193,8 +193,8 @@ def _columns(shown: list[ChainView], coordinate: str, *, several: bool) -> list[
         numbers("measured", [str(chain.measured) for chain in shown]),
         numbers("per CPU s", [_figure(chain.per_second) for chain in shown]),
     ]
-    if several:
-        columns.append(_Column(view.words.system, False, [Text(system_name(chain.dims)) for chain in shown]))
+    if system:
+        columns.append(_Column(system, False, [Text(system_name(chain.dims)) for chain in shown]))
     if any(chain.acceptance is not None for chain in shown):
         texts = ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}" for chain in shown]
         columns.append(numbers("accepted", texts))

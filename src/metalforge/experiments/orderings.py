@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 from scipy.stats import t as student
 
-from metalforge.campaign import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.analysis.transition import Transition, locate
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.running.campaign import Campaign
@@ -35,6 +35,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
+from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.theory import lattice_of
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval

@@ -133,7 +133,7 @@ def runs(tmp_path_factory):
         "B": changed(
             even,
             ordering="B",
-            lattice={"volumes": (TARGET, SCOUT)},
+            theory={"volumes": (TARGET, SCOUT)},
             screening={"chi": 0.22},
             budget={"trajectories": 1600},
         ),

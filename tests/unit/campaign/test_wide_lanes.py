@@ -64,14 +64,14 @@ def run_resumed(folder):
 
 def links_of(spec, log):
     """Return the digest of a chain's links after its complete visits, run on one core."""
-    chain = Chain(spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start))
+    chain = Chain(spec.theory.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start))
     chain.run(log.complete)
     return hashlib.sha256(chain.field.to_links().tobytes()).hexdigest()[:32]
 
 
 def particles_of(spec, log, engine):
     """Return the digest of a trajectory's particles after its complete visits, run alone on the card's engine."""
-    wanted = spec.plasma.trajectory(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
+    wanted = spec.theory.trajectory(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
     alone = TrajectoryRun(
         wanted, spec.theory.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
     )

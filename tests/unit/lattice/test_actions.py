@@ -190,7 +190,7 @@ def test_a_campaign_reweights_by_the_variable_of_its_action(tmp_path):
     lattice = Lattice(
         volumes=((4, 4, 4, 2),), beta_min=3.2, beta_max=3.8, algorithm="hmc", action="symanzik", n_steps=5
     )
-    spec = msgspec.structs.replace(ROUNDS, lattice=lattice, budget=Budget(trajectories=200))
+    spec = msgspec.structs.replace(ROUNDS, theory=lattice, budget=Budget(trajectories=200))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         campaign.run()
         chain = next(iter(campaign.book.state.chains.values()))

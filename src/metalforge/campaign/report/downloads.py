@@ -24,7 +24,7 @@ POINTS = 201
 
 
 def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
-    """Return the order parameter, chi and B4 along the coordinate, for every system with measurements, where it was measured."""
+    """Return the order parameter, chi and B4 along the coordinate where each system was measured."""
     found: dict[Dims, TransitionCurve] = {}
     for dims in state.spec.theory.systems:
         if points := state.points(dims):
@@ -36,7 +36,7 @@ def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
 
 
 def write_rows(state: CampaignState, stream: BinaryIO) -> None:
-    """Write every update of every chain, warm-up too: chain, system, coordinate, start, update, phase, then its columns.
+    """Write every update of every chain, warm-up too: chain, system, coordinate, start, update, phase, columns.
 
     `update` counts from 0, as in the journal. A column that a chain does not have is empty.
     """

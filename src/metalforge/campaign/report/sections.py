@@ -1,4 +1,4 @@
-"""The sections of the report about physics: the result, its evidence, the curves, all chains, where the updates went."""
+"""The sections of every report: the result, its evidence, the curves, all chains, where the updates went."""
 
 from collections.abc import Mapping, Sequence
 

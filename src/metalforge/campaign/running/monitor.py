@@ -1,11 +1,11 @@
 r"""Whether a chain's warm-up may end: a classical criterion always, and the thermalisation head beside it.
 
-The rule is MSER (K. P. White, Simulation 69 (1997) 323) on two series of the theory, such as the energy and the order parameter: the cut that minimises the error
-of the mean of what is left. The warm-up ends at `safety` times the later of the two cuts, never before `shortest`, and
-only when the last `IN_A_ROW` looks agree: whoever looks at a noisy series often enough finds a moment at which it looks
-settled. Where the head is trusted and was trained on
-chains of this kind, its word counts: it must have been sure for some updates in a row. Both are recorded, so that the
-head can be judged by the rule and the rule by the head.
+The rule is MSER (K. P. White, Simulation 69 (1997) 323) on two series of the theory, such as the energy and the order
+parameter: the cut that minimises the error of the mean of what is left. The warm-up ends at `safety` times the later of
+the two cuts, never before `shortest`, and only when the last `IN_A_ROW` looks agree: whoever looks at a noisy series
+often enough finds a moment at which it looks settled. Where the head is trusted and was trained on chains of this kind,
+its word counts: it must have been sure for some updates in a row. Both are recorded, so that the head can be judged by
+the rule and the rule by the head.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ SPACING = 2.5
 
 
 def even_points(beta_min: float, beta_max: float, reach: float) -> int:
-    """Return how many points an even scan wants, so that its runs can be joined; `reach` is how far one can be reweighted."""
+    """Return how many points of an even scan can be joined, where a run can be reweighted as far as `reach`."""
     return ceil((beta_max - beta_min) / (SPACING * reach))
 
 

@@ -21,6 +21,7 @@ BETA = r"$\beta = 6/g^2$"
 
 
 def draw_plaquette(result: CampaignResult) -> Drawn:
+    """Draw the plaquette of every chain against beta."""
     figure, (axis,) = axes_of(1, 1, (6.2, 3.0))
     for _, colour, name, chains in by_volume(result):
         draw_points(axis, chains, lambda chain: chain.values.get("plaquette"), colour, name)
@@ -30,14 +31,14 @@ def draw_plaquette(result: CampaignResult) -> Drawn:
 
 
 def draw_quarks(result: CampaignResult, quarks: Mapping[str, Quarks]) -> Drawn:
+    """Draw loop, condensate and disconnected susceptibility against beta, with the peak of each volume."""
     figure, axes = axes_of(3, 1, (7.4, 8.2), sharex=True)
     fields = ("re_loop", "condensate", "disconnected")
     labels = (r"$\langle \mathrm{Re}\,L \rangle$", r"$\langle \bar\psi\psi \rangle$", r"$\chi_\mathrm{disc}$")
     for axis, field, label in zip(axes, fields, labels, strict=True):
         for volume, colour, name, chains in by_volume(result):
-            draw_points(
-                axis, [c for c in chains if c.id in quarks], lambda c: getattr(quarks[c.id], field), colour, name
-            )
+            shown = [chain for chain in chains if chain.id in quarks]
+            draw_points(axis, shown, lambda chain, field=field: getattr(quarks[chain.id], field), colour, name)
             if (peak := volume.transition) is not None:
                 axis.axvline(peak.beta_c, color=colour, lw=1, ls="--")
         axis.set_ylabel(label)
@@ -47,6 +48,7 @@ def draw_quarks(result: CampaignResult, quarks: Mapping[str, Quarks]) -> Drawn:
 
 
 def draw_hmc(result: CampaignResult) -> Drawn:
+    """Draw the acceptance of HMC and, with sea quarks, the CG iterations of a solve."""
     sea = any("cg_iterations" in chain.values for chain in result.chains)
     figure, axes = axes_of(1, 1 + sea, (4.1 * (1 + sea), 3.2))
     for _, colour, name, chains in by_volume(result):

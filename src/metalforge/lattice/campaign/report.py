@@ -1,4 +1,4 @@
-"""What a campaign of a lattice found, for people: the peak of the loop's susceptibility, and what only lattices have."""
+"""The report of a lattice campaign: the peak of the loop's susceptibility, and what only lattices have."""
 
 from collections.abc import Mapping, Sequence
 from math import hypot
