@@ -26,5 +26,5 @@ with tempfile.TemporaryDirectory() as folder:
 same = whole.state.digest() == resumed.state.digest()
 print(f"{whole.state.trajectories} updates on {len(whole.rows)} chains; interrupted and resumed, the same bits: {same}")
 for visit in whole.state.visits[-3:]:
-    print(f"beta {visit.beta:.3f}: {visit.reason}")
-print(whole.reason if whole.beta_c is None else f"beta_c = {whole.beta_c:.4f} +- {whole.error:.4f}")
+    print(f"beta {visit.coordinate:.3f}: {visit.reason}")
+print(whole.reason if whole.result is None else f"beta_c = {whole.result:.4f} +- {whole.error:.4f}")

@@ -35,7 +35,7 @@ def small_campaign(updates: int) -> tuple[float | None, bool]:
         running=campaign.Running(deterministic=True, producers=2),
     )
     found: campaign.Results = campaign.run(spec)
-    return found.beta_c, found.established
+    return found.result, found.established
 
 
 if __name__ == "__main__":

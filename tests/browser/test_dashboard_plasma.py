@@ -153,5 +153,5 @@ def test_a_running_plasma_is_commanded_in_its_own_terms(tmp_path, open_tab):
         plasma = run.campaign.spec.theory
         assert (plasma.particles, plasma.gamma_min) == ((104, 128), 90.0)
         tab.page.click("#control-resume")
-        run.until(lambda state: any(visit.by == "user" and visit.dims == (128,) for visit in state.visits))
+        run.until(lambda state: any(visit.by == "user" and visit.system == (128,) for visit in state.visits))
         assert tab.wrong == []

@@ -124,10 +124,10 @@ def test_commands_and_nodes_that_come_get_work_and_nodes_that_go_lose_their_lane
     assert far.reached(300)
     before = {visit.substrate for visit in far.state.visits}
     for beta in (5.011, 5.022, 5.033, 5.044):  # more commands than a lane may fail: each ends a graph and begins one
-        assert command(far.directory, "coupling", beta=beta).accepted
-    assert command(far.directory, "volume", dims="2,2,2,2").accepted
+        assert command(far.directory, "coupling", at=beta).accepted
+    assert command(far.directory, "system", system="2,2,2,2").accepted
     assert command(far.directory, "extend", trajectories=12_000).accepted
-    far.until(lambda state: any(visit.dims == (2, 2, 2, 2) for visit in state.visits))
+    far.until(lambda state: any(visit.system == (2, 2, 2, 2) for visit in state.visits))
     assert not any("lost" in d.reason for d in far.state.decisions if d.what == "lane")
     with node_faults(told):
         nodes.add_node(1)

@@ -93,8 +93,8 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
                     round=0,
                     chain=chain,
                     stream=visit,
-                    dims=dims,
-                    beta=beta,
+                    system=dims,
+                    coordinate=beta,
                     updates=rows,
                     fresh=True,
                     substrate=f"cpu:{visit % 2}",
@@ -139,9 +139,9 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
             records.append(
                 Estimated(
                     at=now,
-                    dims=dims,
+                    system=dims,
                     trajectories=done,
-                    beta_c=None if i == 0 else 5.69,
+                    result=None if i == 0 else 5.69,
                     error=None if i == 0 else 0.3 * done**-0.5,
                     height=None if i == 0 else 1.3,
                     reason="one beta only" if i == 0 else "",

@@ -19,7 +19,7 @@ def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
     with Campaign.open(spec, tmp_path / "run") as campaign:
         found = result_of(campaign.run()).headline.transition
     assert found.error <= 0.006
-    assert abs(found.beta_c - PEAK) < 3 * (found.error**2 + PEAK_ERROR**2) ** 0.5
+    assert abs(found.result - PEAK) < 3 * (found.error**2 + PEAK_ERROR**2) ** 0.5
     assert found.height == pytest.approx(1.327, abs=3 * (found.height_error**2 + 0.019**2) ** 0.5)
 
 

@@ -19,7 +19,7 @@ def campaigns(prior):
     specs = [rehearsal_spec(MODEL, seed, {"trajectories": UPDATES}, prior=prior) for seed in seeds]
     with one_thread():
         found = [finding(state, state.spec.theory.volumes[0], n_bootstrap=50) for state in rehearse(MODEL, specs, 9)]
-    located = [(one.transition.beta_c - PEAK, one.transition.error, one.established) for one in found if one.transition]
+    located = [(one.transition.result - PEAK, one.transition.error, one.established) for one in found if one.transition]
     return np.array(located, dtype=np.float64).T
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .results import Results, load, resume, run
     from .running.campaign import Campaign
     from .spec import PRESETS, Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, load_spec, preset
-    from .steerers import VolumeScan, build_steerer, register_steerer, steerer_names
+    from .steerers import SystemScan, build_steerer, register_steerer, steerer_names
     from .theory import Theory, TheoryWords, register_theory
 
 __all__ = [
@@ -30,9 +30,9 @@ __all__ = [
     "Running",
     "Screening",
     "Steering",
+    "SystemScan",
     "Theory",
     "TheoryWords",
-    "VolumeScan",
     "WarmUpPolicy",
     "build_steerer",
     "command",

@@ -190,7 +190,7 @@ class ArrayPoint(PointChain):
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         theory = tools.spec.theory
         self.telling = theory.columns()[0]
-        place = Place(brief.dims, brief.beta, brief.start)
+        place = Place(brief.system, brief.coordinate, brief.start)
         self._address = ChainAddress(theory, place, tools.spec.seed, brief.stream)
         super().__init__(brief, tools, checkpoint)
 

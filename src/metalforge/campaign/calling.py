@@ -22,7 +22,7 @@ import msgspec
 
 from metalforge.core.errors import MetalforgeError, SpecError
 
-from .extending import Extension, betas_of, volume_of
+from .extending import Extension, couplings_of, system_of
 from .store.directory import read_holder
 
 SOCKET = "control.sock"
@@ -33,7 +33,7 @@ MOST_BYTES = 4096
 CONNECT_S, ANSWER_S = 5.0, 180.0
 """That a campaign has to take a call, and to answer it: an update may have to end first."""
 
-What: TypeAlias = Literal["pause", "resume", "stop", "extend", "steerer", "volume", "coupling", "remove", "rewire"]
+What: TypeAlias = Literal["pause", "resume", "stop", "extend", "steerer", "system", "coupling", "remove", "rewire"]
 Door: TypeAlias = Literal["python", "command line", "page"]
 Screening: TypeAlias = Literal["before", "beside", "auto"]
 Number = TypeVar("Number", int, float)
@@ -43,9 +43,9 @@ FIELDS: Mapping[What, tuple[str, ...]] = {
     "stop": (),
     "extend": ("seconds", "trajectories", "target_error"),
     "steerer": ("name",),
-    "volume": ("dims",),
-    "coupling": ("beta", "widen"),
-    "remove": ("beta",),
+    "system": ("system",),
+    "coupling": ("at", "widen"),
+    "remove": ("at",),
     "rewire": ("screen",),
 }
 """The fields of each command; `extend` wants one at least, the others all but `OPTIONAL`."""
@@ -82,12 +82,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 trajectories=_number(asked, "trajectories", int),
                 target_error=_number(asked, "target_error", float),
             )
-        if what == "volume":
-            return Extension(volumes=(volume_of("dims", asked["dims"]),))
+        if what == "system":
+            return Extension(systems=(system_of("system", asked["system"]),))
         if what == "coupling":
-            return Extension(betas=betas_of("beta", asked["beta"]), widen=_flag(asked, "widen"))
+            return Extension(couplings=couplings_of("at", asked["at"]), widen=_flag(asked, "widen"))
         if what == "remove":
-            return Extension(remove=betas_of("beta", asked["beta"]))
+            return Extension(remove=couplings_of("at", asked["at"]))
         return Extension(steerer=asked["name"])
 
     @property
@@ -124,7 +124,7 @@ def _number(asked: Mapping[str, str], name: str, kind: Callable[[str], Number]) 
 def command(directory: Path | str, what: str, *, through: Door = "python", **asked: object) -> CommandAnswer:
     """Return what the campaign of a directory says to a command; raises where nobody listens.
 
-    ``command("run", "extend", seconds=600)``, ``command("run", "volume", dims="12,12,12,4")``.
+    ``command("run", "extend", seconds=600)``, ``command("run", "system", system="12,12,12,4")``.
     """
     asked = {name: value if isinstance(value, str) else _text(value) for name, value in asked.items()}
     try:

@@ -4,11 +4,11 @@ The campaign's own planner is asked again for every visit that was decided after
 for the same volume, with another steerer; it is told a visit's outcome when that visit ended. So the decisions are the
 steerer's own. Outcomes at couplings that were not run are reweighted from all chains of the journal,
 
-    chi(beta) = V_s (<O^2> - <O>^2)_beta,     error^2 = chi^2 (B4 - 1) tau / n,
+    chi(coordinate) = V_s (<O^2> - <O>^2)_beta,     error^2 = chi^2 (B4 - 1) tau / n,
 
 with tau_int of the chains around it and the n updates that the visits there would have had: they are modelled, and so
 is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
-is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of beta_c goes as
+is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of result goes as
 1 / sqrt of that. Left out: what the evidence asked for after that record, and lengths that heads chose.
 
 Where a ladder of chains that exchange couplings is, is no steerer's choice: with any that looks at results it is run as
@@ -36,7 +36,7 @@ from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold, chain_name, series
 from .steerers import find_steerer
 from .store.reading import JournalFollower
 from .store.records import Assigned, BlockDone, Decided, Extended, Record
-from .theory import Dims
+from .theory import System
 
 NOTE = (
     "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
@@ -46,17 +46,17 @@ _ALL = 1 << 62
 
 
 class OtherVisit(msgspec.Struct, frozen=True, kw_only=True):
-    """One visit as it was decided, and as the other steerer would have had it; `beta` None: no visit.
+    """One visit as it was decided, and as the other steerer would have had it; `coordinate` None: no visit.
 
     `exact` says that all it was told had been measured. `chi` and `error` are modelled outcomes; None: not covered by
     the chains that were run, so that it is told nothing.
     """
 
     seconds: float
-    dims: Dims
+    system: System
     was: float
     was_by: str
-    beta: float | None
+    coordinate: float | None
     by: str
     chain: str
     updates: int
@@ -66,16 +66,16 @@ class OtherVisit(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None = None
 
 
-class OtherVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """What the visits of a volume are worth: effective samples at its peak, and the error of beta_c.
+class OtherSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """What the visits of a volume are worth: effective samples at its peak, and the error of result.
 
     `was` and `other` are both computed from where and how long chains ran; `error` was measured, `other_error` is
     modelled.
     """
 
-    dims: Dims
+    system: System
     reason: str
-    beta_c: float | None = None
+    result: float | None = None
     error: float | None = None
     was: float | None = None
     other: float | None = None
@@ -95,7 +95,7 @@ class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
     """Visits that the campaign's own steerer decides as it did, on modelled outcomes."""
     steerer: str
     visits: tuple[OtherVisit, ...]
-    volumes: tuple[OtherVolume, ...]
+    systems: tuple[OtherSystem, ...]
     note: str = NOTE
 
 
@@ -104,28 +104,28 @@ class _Stretch:
 
     def __init__(self, chains: list[MeasuredChain], rng: np.random.Generator) -> None:
         self.joint: Joint = join([chain.rows(chain.energy.size) for chain in chains], rng)
-        self._betas = np.array([chain.beta for chain in chains])
+        self._betas = np.array([chain.coordinate for chain in chains])
         self._taus = np.array([chain.tau for chain in chains])
         self._volume = chains[0].point.volume
 
-    def covers(self, beta: float) -> bool:
+    def covers(self, coordinate: float) -> bool:
         margin = BEYOND / self.joint.spread
-        inside = self._betas[0] - margin <= beta <= self._betas[-1] + margin
-        return bool(inside and self.joint.n_effective(np.array([beta]))[0] >= MIN_EFFECTIVE)
+        inside = self._betas[0] - margin <= coordinate <= self._betas[-1] + margin
+        return bool(inside and self.joint.n_effective(np.array([coordinate]))[0] >= MIN_EFFECTIVE)
 
-    def tau(self, beta: float) -> float:
-        return float(np.interp(beta, self._betas, self._taus))
+    def tau(self, coordinate: float) -> float:
+        return float(np.interp(coordinate, self._betas, self._taus))
 
-    def chi(self, beta: float, updates: int) -> tuple[float, float]:
-        moments = self.joint.moments(np.array([beta]))
+    def chi(self, coordinate: float, updates: int) -> tuple[float, float]:
+        moments = self.joint.moments(np.array([coordinate]))
         chi = self._volume * float(variance(moments)[0, 0])
         b4 = max(float(kurtosis(moments[1:, 0])[0]), 2.0)  # as in `measured_chi`
-        return chi, chi * float(np.sqrt((b4 - 1) * max(self.tau(beta), 1.0) / updates))
+        return chi, chi * float(np.sqrt((b4 - 1) * max(self.tau(coordinate), 1.0) / updates))
 
 
-def _stretches(state: CampaignState, dims: Dims) -> list[_Stretch]:
+def _stretches(state: CampaignState, system: System) -> list[_Stretch]:
     try:
-        usable, _ = prepare(state.points(dims))
+        usable, _ = prepare(state.points(system))
         rng = np.random.default_rng(state.spec.seed)
         return [_Stretch(chains, rng) for chains in clusters(usable)]
     except NotLocated:
@@ -178,8 +178,8 @@ class _Otherwise:
         )
         self.state.extended.append(Extended(spec=self._spec))
         self._looks = find_steerer(steerer).adaptive
-        self._stretches = {dims: _stretches(self._known, dims) for dims in self._known.spec.theory.systems}
-        self._steerers = {dims: self._steerer(dims) for dims in self._known.spec.theory.systems}
+        self._stretches = {system: _stretches(self._known, system) for system in self._known.spec.theory.systems}
+        self._steerers = {system: self._steerer(system) for system in self._known.spec.theory.systems}
         self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
         self._planned: dict[int, list[tuple[Assigned, OtherVisit]]] = {}
         """By the number of the visit that was decided at that moment."""
@@ -188,10 +188,10 @@ class _Otherwise:
         self._over: set[int] = set()
         self._exact = True
 
-    def _steerer(self, dims: Dims) -> Steerer:
-        found = find_steerer(self._spec.steering.steerer).make(self._spec.scan(dims))
+    def _steerer(self, system: System) -> Steerer:
+        found = find_steerer(self._spec.steering.steerer).make(self._spec.scan(system))
         for log in self.state.chains.values():
-            if log.dims == dims and log.complete and not log.abandoned and self._spec.covers(log.beta):
+            if log.system == system and log.complete and not log.abandoned and self._spec.covers(log.coordinate):
                 seen = observe(series_of(self._spec.theory, log, complete=True), id=log.id, cost=float(log.complete))
                 if seen is not None:
                     found.tell([seen])
@@ -207,15 +207,15 @@ class _Otherwise:
             self._complete(record.visit)
 
     def _decide(self, visit: Assigned) -> None:
-        kept = self._looks and bool(visit.betas)
+        kept = self._looks and bool(visit.coordinates)
         planned = self._planned[visit.visit] = []
-        for was in visit.betas or (visit.beta,):
+        for was in visit.coordinates or (visit.coordinate,):
             entry = OtherVisit(
                 seconds=visit.at - self._known.opened.at,
-                dims=visit.dims,
+                system=visit.system,
                 was=was,
                 was_by=visit.by,
-                beta=was if kept else None,
+                coordinate=was if kept else None,
                 by=visit.by if kept else "",
                 chain=visit.chain if kept else "",
                 updates=visit.updates if kept else 0,
@@ -230,14 +230,14 @@ class _Otherwise:
         """Return what the steerer wants of one chain at the moment of a visit; that visit, where it has no wish."""
         from .running.visits import NO_GAIN
 
-        who = Assignee(visit.substrate, (visit.dims,), sites=int(not visit.substrate.startswith("cpu")))
+        who = Assignee(visit.substrate, (visit.system,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [self.state.visits[number] for number in self.state.open_visits]
         number = len(self.state.visits)
         found = self._plan.next(who, self.state, pending, rounds=visit.round, number=number)
         if not isinstance(found, Assigned):
             return visit, msgspec.structs.replace(entry, reason=found.reason or "no visit")
         self.state.apply(msgspec.structs.replace(found, at=visit.at))
-        names = {name: getattr(found, name) for name in ("beta", "by", "chain", "updates")}
+        names = {name: getattr(found, name) for name in ("coordinate", "by", "chain", "updates")}
         return found, msgspec.structs.replace(entry, reason=found.reason.removesuffix(NO_GAIN), **names)
 
     def _keep(self, visit: Assigned) -> None:
@@ -258,12 +258,12 @@ class _Otherwise:
         if decided is None:
             if number in self.state.open_visits:
                 self._as_it_was(number, self.state.visits[number])
-        elif self._looks and self._known.visits[number].betas:
+        elif self._looks and self._known.visits[number].coordinates:
             name = self._names.get(self._known.visits[number].chain, self._known.visits[number].chain)
             under_way = (self.state.visits[n] for n in self.state.open_visits if self.state.visits[n].chain == name)
             self._as_it_was(number, next(under_way))
         else:
-            wanted = [(i, pair) for i, pair in enumerate(decided) if pair[1].beta is not None]
+            wanted = [(i, pair) for i, pair in enumerate(decided) if pair[1].coordinate is not None]
             for i, (planned, entry) in wanted:
                 decided[i] = planned, self._modelled(planned, entry)
 
@@ -271,13 +271,13 @@ class _Otherwise:
         """End a visit as it is planned; return what would have come out."""
         log = self.state.chains[planned.chain]
         if not log.rows:
-            log.by_phase["warmup"] = self._warmup(planned.dims)
+            log.by_phase["warmup"] = self._warmup(planned.system)
         log.by_phase["measure"] += planned.updates
         self._end(planned, log)
         if (told := self._outcome(log)) is None:
             return entry
         self._exact = False
-        self._steerers[planned.dims].tell([told])
+        self._steerers[planned.system].tell([told])
         return msgspec.structs.replace(entry, chi=told.value, error=told.error)
 
     def _as_it_was(self, number: int, here: Assigned) -> None:
@@ -291,57 +291,57 @@ class _Otherwise:
             told = observe(
                 series_of(self._spec.theory, known).up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end)
             )
-            if told is not None and self._spec.covers(log.beta):
-                self._steerers[here.dims].tell([told])
+            if told is not None and self._spec.covers(log.coordinate):
+                self._steerers[here.system].tell([told])
 
     def _end(self, visit: Assigned, log: ChainLog) -> None:
         log.step = log.complete = log.ends[visit.visit] = log.rows
         self.state.open_visits.pop(visit.visit, None)
 
-    def _warmup(self, dims: Dims) -> int:
+    def _warmup(self, system: System) -> int:
         """Return how long warm-ups of a volume were."""
-        found = [log.warmup for log in self._known.chains.values() if log.dims == dims and log.measured]
+        found = [log.warmup for log in self._known.chains.values() if log.system == system and log.measured]
         return int(np.median(found)) if found else self._spec.warmup.longest
 
     def _outcome(self, log: ChainLog) -> Observation | None:
-        part = self._covering(log.dims, log.beta)
+        part = self._covering(log.system, log.coordinate)
         if part is None or not log.measured:
             return None
-        chi, error = part.chi(log.beta, log.measured)
-        return Observation(beta=log.beta, value=chi, error=error, cost=float(log.complete), id=log.id)
+        chi, error = part.chi(log.coordinate, log.measured)
+        return Observation(coordinate=log.coordinate, value=chi, error=error, cost=float(log.complete), id=log.id)
 
-    def _covering(self, dims: Dims, beta: float) -> _Stretch | None:
-        return next((part for part in self._stretches[dims] if part.covers(beta)), None)
+    def _covering(self, system: System, coordinate: float) -> _Stretch | None:
+        return next((part for part in self._stretches[system] if part.covers(coordinate)), None)
 
     def visits(self) -> tuple[OtherVisit, ...]:
         """Return every visit that was decided since."""
         return tuple(entry for planned in self._planned.values() for _, entry in planned)
 
-    def worth(self, dims: Dims) -> OtherVolume:
+    def worth(self, system: System) -> OtherSystem:
         """Return what the visits of a volume are worth."""
-        latest = self._known.latest(dims)
-        if latest is None or latest.beta_c is None or not latest.error:
-            return OtherVolume(dims=dims, reason="its peak is not located by what was run")
-        part = self._covering(dims, latest.beta_c)
+        latest = self._known.latest(system)
+        if latest is None or latest.result is None or not latest.error:
+            return OtherSystem(system=system, reason="its peak is not located by what was run")
+        part = self._covering(system, latest.result)
         if part is None:
-            return OtherVolume(dims=dims, reason="no chains that were run cover its peak")
+            return OtherSystem(system=system, reason="no chains that were run cover its peak")
         was, other = (
-            self._carried(part, dims, latest.beta_c, state.chains.values()) for state in (self._known, self.state)
+            self._carried(part, system, latest.result, state.chains.values()) for state in (self._known, self.state)
         )
-        return OtherVolume(
-            dims=dims,
+        return OtherSystem(
+            system=system,
             reason="",
-            beta_c=latest.beta_c,
+            result=latest.result,
             error=latest.error,
             was=was,
             other=other,
             other_error=latest.error * float(np.sqrt(was / other)) if other > 0 else None,
         )
 
-    def _carried(self, part: _Stretch, dims: Dims, beta: float, chains: Iterable[ChainLog]) -> float:
-        here = [c for c in chains if c.dims == dims and not c.abandoned and part.covers(c.beta)]
-        counts = [max(chain.complete - chain.warmup, 0) / (2 * part.tau(chain.beta)) for chain in here]
-        return part.joint.n_effective_of(beta, [chain.beta for chain in here], counts)
+    def _carried(self, part: _Stretch, system: System, coordinate: float, chains: Iterable[ChainLog]) -> float:
+        here = [c for c in chains if c.system == system and not c.abandoned and part.covers(c.coordinate)]
+        counts = [max(chain.complete - chain.warmup, 0) / (2 * part.tau(chain.coordinate)) for chain in here]
+        return part.joint.n_effective_of(coordinate, [chain.coordinate for chain in here], counts)
 
 
 def counterfactual(journal: Path, at: int, until: int | None, steerer: str) -> Counterfactual:
@@ -365,8 +365,8 @@ def counterfactual(journal: Path, at: int, until: int | None, steerer: str) -> C
         at=at,
         until=read.count,
         own=own,
-        own_again=sum(visit.beta == visit.was for visit in again.visits()),
+        own_again=sum(visit.coordinate == visit.was for visit in again.visits()),
         steerer=steerer,
         visits=other.visits(),
-        volumes=tuple(other.worth(dims) for dims in read.state.spec.theory.systems),
+        systems=tuple(other.worth(system) for system in read.state.spec.theory.systems),
     )

@@ -1,7 +1,7 @@
 """More of a campaign: what was asked beside a spec, or of a campaign that has run -> the spec that is then in force.
 
-Beside a spec or a preset a budget is the whole one and volumes take the place of the spec's. For a campaign that has
-run, seconds and updates are added to its limits, and volumes to those it has.
+Beside a spec or a preset a budget is the whole one and systems take the place of the spec's. For a campaign that has
+run, seconds and updates are added to its limits, and systems to those it has.
 """
 
 from math import inf, isfinite
@@ -14,7 +14,7 @@ from metalforge.core.errors import SpecError
 from .orderings import AUTO, ORDERINGS
 from .spec import CampaignSpec
 from .state import CampaignState
-from .theory import Dims, Theory
+from .theory import System, Theory
 
 ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds": "seconds", "joules": "joules"}
 """The field of the budget that ends a campaign, by how it ended."""
@@ -24,14 +24,14 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What is asked: budgets, systems, couplings that every system visits first, who steers, where it runs and is.
 
     Couplings are those that people give: Gamma of a plasma, whose coordinate is ln Gamma. `widen` lets the range grow
-    to hold `betas`; no visits are planned at the couplings of `remove` any more.
+    to hold `couplings`; no visits are planned at the couplings of `remove` any more.
     """
 
     seconds: float | None = None
     trajectories: int | None = None
     target_error: float | None = None
-    volumes: tuple[Dims, ...] = ()
-    betas: tuple[float, ...] = ()
+    systems: tuple[System, ...] = ()
+    couplings: tuple[float, ...] = ()
     widen: bool = False
     remove: tuple[float, ...] = ()
     checkpoints: str | None = None
@@ -50,16 +50,16 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self != Extension(widen=self.widen, substrate=self.substrate, cluster=self.cluster)
 
 
-def volume_of(name: str, text: str) -> Dims:
-    """Return a system from text such as 12,12,12,4, a lattice, or 500, a box of particles."""
-    wanted = "integers as in 12,12,12,4, or 500 particles"
+def system_of(name: str, text: str) -> System:
+    """Return a system from text such as 12,12,12,4, a lattice, or 500, a box of so many."""
+    wanted = "integers, as in 12,12,12,4 or 500"
     numbers = _numbers(name, text, wanted)
     if any(n != int(n) for n in numbers):
         raise SpecError(f"`{name}` must be {wanted}. Got {text}")
     return tuple(map(int, numbers))
 
 
-def betas_of(name: str, text: str) -> tuple[float, ...]:
+def couplings_of(name: str, text: str) -> tuple[float, ...]:
     """Return couplings from text such as 5.68,5.70."""
     return tuple(_numbers(name, text, "numbers as in 5.68,5.70"))
 
@@ -79,8 +79,8 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     budget = {name: getattr(more, name) for name in ("seconds", "trajectories", "target_error")}
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
     spec = _kept_at(spec, more.checkpoints)
-    if more.volumes:
-        spec = spec.with_theory(spec.theory.of(more.volumes))
+    if more.systems:
+        spec = spec.with_theory(spec.theory.of(more.systems))
     return _placed(_visiting(_steered(spec, more.steerer), more), more)
 
 
@@ -123,19 +123,19 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
             "the campaign has spent its budget and needs more to go on\nhint: give --seconds or --trajectories as well"
         )
     spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
-    if more.volumes:
-        spec = _with_volumes(spec, more.volumes)
+    if more.systems:
+        spec = _with_systems(spec, more.systems)
     spec = _removed(_visiting(_steered(spec, more.steerer), more), state, more.remove)
     return _placed(spec, more)
 
 
-def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> CampaignSpec:
-    if there := [dims for dims in added if dims in spec.theory.systems]:
-        raise SpecError(f"an added volume must be a new one. Got {there[0]}, which is in the campaign already")
+def _with_systems(spec: CampaignSpec, added: tuple[System, ...]) -> CampaignSpec:
+    if there := [system for system in added if system in spec.theory.systems]:
+        raise SpecError(f"an added system must be a new one. Got {there[0]}, which is in the campaign already")
     theory = spec.theory.with_more(added)
     if spec.ordering != AUTO and not ORDERINGS[spec.ordering].every_volume:
         raise SpecError(
-            f"ordering {spec.ordering} does not run more volumes\nhint: begin another campaign with --ordering C"
+            f"ordering {spec.ordering} does not run more systems\nhint: begin another campaign with --ordering C"
         )
     return spec.with_theory(theory)
 
@@ -147,9 +147,9 @@ def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
 
 def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     """Return the spec with points that are visited first; those outside the range are refused, or widen it."""
-    if not more.betas:
+    if not more.couplings:
         return spec
-    theory, at = spec.theory, tuple(map(spec.theory.at, more.betas))
+    theory, at = spec.theory, tuple(map(spec.theory.at, more.couplings))
     if not more.widen and (outside := [one for one in at if not spec.covers(one)]):
         raise SpecError(
             f"{theory.coordinate} must be within the range of the campaign, {theory.low:.5g} to {theory.high:.5g}. "
@@ -165,15 +165,15 @@ def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, .
     if not couplings:
         return spec
     theory, first, at = spec.theory, state.opened.spec.theory, tuple(map(spec.theory.at, couplings))
-    there = sorted({*spec.steering.points, *(chain.beta for chain in state.chains.values())})
+    there = sorted({*spec.steering.points, *(chain.coordinate for chain in state.chains.values())})
     for one in at:
         if not spec.near(one, there):
-            known = ", ".join(f"{beta:.5g}" for beta in there)
+            known = ", ".join(f"{coordinate:.5g}" for coordinate in there)
             raise SpecError(
                 f"a point that is removed must be one of the campaign, at {theory.coordinate} {known or '(none yet)'}. "
                 f"Got {one:.5g}"
             )
-    points = tuple(beta for beta in spec.steering.points if not spec.near(beta, at))
+    points = tuple(coordinate for coordinate in spec.steering.points if not spec.near(coordinate, at))
     removed = tuple(dict.fromkeys((*spec.steering.removed, *at)))
     return _over(spec, theory.within(min((first.low, *points)), max((first.high, *points))), points, removed)
 

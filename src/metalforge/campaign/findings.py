@@ -4,7 +4,7 @@ Who makes results of rows is the theory's `Analysis`; `PEAK`, that of a suscepti
 
 The target's error is also what decides which system gets more work. With `budget.target_of = "first"` it is that of the
 first system. With "infinite" it is the extrapolation of the systems on one line (`analysis.finite_size`):
-beta_c = sum_i c_i beta_i, so that
+result = sum_i c_i beta_i, so that
 
     sigma^2 = sum_i c_i^2 sigma_i^2,     - d sigma^2 / d work_i = c_i^2 sigma_i^2 / work_i
 
@@ -22,7 +22,7 @@ from metalforge.core.steering import Observation
 from metalforge.statistics.traffic import Traffic, traffic
 
 from .analysis.evidence import Evidence, Finding, PlannedPoints, finding_of
-from .analysis.finite_size import VolumePeak, extrapolate
+from .analysis.finite_size import SystemPeak, extrapolate
 from .analysis.selection import observe
 from .analysis.series import PointSeries
 from .analysis.stopping import PrecisionLook, target_reached
@@ -30,7 +30,7 @@ from .spec import CampaignSpec, on_the_line
 from .state import CampaignState, ChainLog, series_of
 from .steerers import find_steerer
 from .store.records import Estimated
-from .theory import Dims
+from .theory import System
 
 REPLICAS = 200
 """Bootstrap replicas of every estimate, while a campaign runs and when it is over: errors are then known to 5 %."""
@@ -76,11 +76,11 @@ class Analysis(Protocol):
         """Take what a chain has measured in its complete visits; return what makes of it what a steerer is told."""
         ...
 
-    def estimator(self, state: CampaignState, system: Dims) -> Callable[[int], Estimated] | None:
+    def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
         """Take what a system has measured; return what estimates it after so many updates. None: there is nothing."""
         ...
 
-    def find(self, state: CampaignState, system: Dims) -> Any:
+    def find(self, state: CampaignState, system: System) -> Any:
         """Return what the chains of a system say, as a `Found`."""
         ...
 
@@ -92,12 +92,12 @@ class PeakAnalysis:
         """Return what tells chi of one chain."""
         return partial(observe, series_of(spec.theory, chain, complete=True), id=chain.id, cost=float(chain.complete))
 
-    def estimator(self, state: CampaignState, system: Dims) -> Callable[[int], Estimated] | None:
+    def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
         """Return what locates the peak."""
         points = state.points(system)
         return partial(_estimated_peak, state.spec, system, points, plan_of(state, system)) if points else None
 
-    def find(self, state: CampaignState, system: Dims) -> Finding:
+    def find(self, state: CampaignState, system: System) -> Finding:
         """Return the peak with its evidence."""
         return finding(state, system)
 
@@ -105,26 +105,28 @@ class PeakAnalysis:
 PEAK = PeakAnalysis()
 
 
-def plan_of(state: CampaignState, dims: Dims) -> PlannedPoints:
-    """Return how many beta of a volume the campaign means to look at first, and how many have a complete visit.
+def plan_of(state: CampaignState, system: System) -> PlannedPoints:
+    """Return how many coordinate of a volume the campaign means to look at first, and how many have a complete visit.
 
     They are those that were asked for by name, and as many others as the steerer begins with.
     """
     spec = state.spec
-    first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims))
-    visited = {chain.beta for chain in state.chains.values() if chain.dims == dims and chain.ends and chain.measured}
+    first = find_steerer(spec.steering.steerer).first_points(spec.scan(system))
+    visited = {
+        chain.coordinate for chain in state.chains.values() if chain.system == system and chain.ends and chain.measured
+    }
     named = set(spec.steering.points)
     return PlannedPoints(first + len(named), min(len(visited - named), first) + len(visited & named))
 
 
-def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int = REPLICAS) -> Finding:
+def finding(state: CampaignState, system: System, *, n_bootstrap: int = REPLICAS) -> Finding:
     """Return the peak of a volume with its evidence."""
-    return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
+    return finding_of(state.points(system), plan_of(state, system), seed=state.spec.seed, n_bootstrap=n_bootstrap)
 
 
 def _estimated_peak(
     spec: CampaignSpec,
-    dims: Dims,
+    system: System,
     points: Sequence[PointSeries],
     plan: PlannedPoints,
     trajectories: int,
@@ -132,9 +134,9 @@ def _estimated_peak(
     found = finding_of(points, plan, seed=spec.seed, n_bootstrap=REPLICAS)
     peak = found.transition
     return Estimated(
-        dims=dims,
+        system=system,
         trajectories=trajectories,
-        beta_c=None if peak is None else peak.beta_c,
+        result=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         height=None if peak is None else peak.height,
         reason=found.reason,
@@ -165,16 +167,16 @@ def target_looks(state: CampaignState) -> list[PrecisionLook]:
     """Return every look at what the target is for, in order."""
     first = state.spec.theory.systems[0]
     if state.spec.budget.target_of == "first":
-        own = [e for e in state.estimates if e.dims == first]
+        own = [e for e in state.estimates if e.system == first]
         return [PrecisionLook(e.error, e.effective, _but_for_error(e), e.trajectories) for e in own]
     wanted = on_the_line(state.spec)
-    latest: dict[Dims, Estimated] = {}
+    latest: dict[System, Estimated] = {}
     looks = []
     for e in state.estimates:
-        if e.dims in wanted:
-            latest[e.dims] = e
+        if e.system in wanted:
+            latest[e.system] = e
         # Systems are estimated in turn: a look is complete with the last of them.
-        if e.dims == wanted[-1] and len(latest) == len(wanted):
+        if e.system == wanted[-1] and len(latest) == len(wanted):
             looks.append(_combined(state.spec, latest, e.trajectories))
     return looks
 
@@ -185,7 +187,7 @@ def _but_for_error(e: Estimated) -> bool:
     return e.established or lacking == [ERROR_ITEM]
 
 
-def _combined(spec: CampaignSpec, latest: Mapping[Dims, Estimated], trajectories: int) -> PrecisionLook:
+def _combined(spec: CampaignSpec, latest: Mapping[System, Estimated], trajectories: int) -> PrecisionLook:
     """Return the extrapolation of the last estimates as one look.
 
     It is established when its systems are and nothing contradicts their line. Its effective samples n are those with
@@ -195,7 +197,7 @@ def _combined(spec: CampaignSpec, latest: Mapping[Dims, Estimated], trajectories
     fit = extrapolate(peaks, law)[0] if peaks and law is not None else None
     if fit is None:
         return PrecisionLook(None, 0.0, False, trajectories)
-    used = [latest[dims] for dims in fit.volumes]
+    used = [latest[system] for system in fit.systems]
     terms = [v / e.effective for v, e in zip(fit.variances, used, strict=True) if e.effective > 0]
     return PrecisionLook(
         fit.error,
@@ -205,23 +207,26 @@ def _combined(spec: CampaignSpec, latest: Mapping[Dims, Estimated], trajectories
     )
 
 
-def _peaks(estimates: Iterable[Estimated]) -> list[VolumePeak]:
-    return [VolumePeak(e.dims, e.beta_c, e.error) for e in estimates if e.beta_c is not None and e.error]
+def _peaks(estimates: Iterable[Estimated]) -> list[SystemPeak]:
+    return [SystemPeak(e.system, e.result, e.error) for e in estimates if e.result is not None and e.error]
 
 
-def gains(state: CampaignState) -> dict[Dims, float]:
+def gains(state: CampaignState) -> dict[System, float]:
     """Return by system what more work there is worth: gain / work orders systems, the largest first.
 
     For the first system these are fixed shares: every other one gets a quarter of its work. For the infinite one they
     are c_i^2 sigma_i^2; a system that may take part and is not located comes before all others, and one that does not
     scale gets nothing beyond its first points.
     """
-    volumes, law = state.spec.theory.systems, state.spec.theory.size_law
+    systems, law = state.spec.theory.systems, state.spec.theory.size_law
     if state.spec.budget.target_of == "first" or law is None:
-        return {dims: 1.0 if dims == volumes[0] else OTHERS for dims in volumes}
+        return {system: 1.0 if system == systems[0] else OTHERS for system in systems}
     wanted = on_the_line(state.spec)
-    peaks = _peaks(found for dims in wanted if (found := state.latest(dims)) is not None)
+    peaks = _peaks(found for system in wanted if (found := state.latest(system)) is not None)
     fit = extrapolate(peaks, law)[0] if peaks else None
-    terms = {} if fit is None else dict(zip(fit.volumes, fit.variances, strict=True))
-    located = {peak.dims for peak in peaks}
-    return {dims: terms.get(dims, 0.0) if dims in located or dims not in wanted else float("inf") for dims in volumes}
+    terms = {} if fit is None else dict(zip(fit.systems, fit.variances, strict=True))
+    located = {peak.system for peak in peaks}
+    return {
+        system: terms.get(system, 0.0) if system in located or system not in wanted else float("inf")
+        for system in systems
+    }

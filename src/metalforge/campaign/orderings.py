@@ -1,6 +1,6 @@
 """Orderings: who produces what, what is checked, and what may sleep, over logical substrates.
 
-One is added by a line of `ORDERINGS`, and where its lanes are new by a function from volumes and substrates to them;
+One is added by a line of `ORDERINGS`, and where its lanes are new by a function from systems and substrates to them;
 the spec, the command line, `auto` and the graph follow from there. A spec may say the letter or the name.
 """
 
@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-Dims: TypeAlias = tuple[int, ...]
-Volumes: TypeAlias = tuple[Dims, ...]
+System: TypeAlias = tuple[int, ...]
+Volumes: TypeAlias = tuple[System, ...]
 Substrates: TypeAlias = tuple[str, ...]
 Checks: TypeAlias = Literal["none", "flagged", "all"]
 """Which configurations are evaluated again in higher precision."""
@@ -21,26 +21,26 @@ AUTO = "auto"
 
 
 class Assignee(NamedTuple):
-    """Who a visit is for: a substrate and the volumes it may run.
+    """Who a visit is for: a substrate and the systems it may run.
 
-    `follows` makes it run only at beta that chains of another volume have flagged. `sites` are what keeps it busy:
+    `follows` makes it run only where chains of another volume have flagged. `sites` are what keeps it busy:
     it is given as many chains at once; without, one. Chains go on where `bits` are the same alone.
     """
 
     substrate: str
-    volumes: Volumes
-    follows: Dims | None = None
+    systems: Volumes
+    follows: System | None = None
     sites: int = 0
     bits: str = ""
 
     @property
     def most(self) -> int:
         """Chains at once, at most."""
-        return max(round(1 / self.share(dims)) for dims in self.volumes)
+        return max(round(1 / self.share(system)) for system in self.systems)
 
-    def share(self, dims: Dims) -> float:
+    def share(self, system: System) -> float:
         """Return the part of the substrate that a chain keeps busy."""
-        return 1 / max(-(-self.sites // prod(dims)), 1)
+        return 1 / max(-(-self.sites // prod(system)), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,16 @@ class Arrangement:
     sleeps: bool = False
 
 
-def _first_produces(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
-    return (Assignee(substrates[0], volumes[:1]),)
+def _first_produces(systems: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    return (Assignee(substrates[0], systems[:1]),)
 
 
-def _all_produce(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
-    return tuple(Assignee(name, volumes) for name in substrates)
+def _all_produce(systems: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    return tuple(Assignee(name, systems) for name in substrates)
 
 
-def _scout(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
-    target, scout = volumes[:2]
+def _scout(systems: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    target, scout = systems[:2]
     large = substrates[1] if len(substrates) > 1 else f"{substrates[0]}.large"
     return Assignee(substrates[0], (scout,)), Assignee(large, (target,), follows=scout)
 
@@ -72,7 +72,7 @@ def _scout(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
 class Ordering(NamedTuple):
     """An ordering: its letter and name, in words what runs, who produces, what is checked, whether it may sleep.
 
-    `volumes` is the fewest it needs; `every_volume` says that it runs all that there are, `tried` that `auto` tries it.
+    `systems` is the fewest it needs; `every_volume` says that it runs all that there are, `tried` that `auto` tries it.
     """
 
     letter: str
@@ -82,7 +82,7 @@ class Ordering(NamedTuple):
     checks: Checks = "none"
     screens: bool = True
     sleeps: bool = False
-    volumes: int = 1
+    systems: int = 1
     every_volume: bool = False
     tried: bool = True
     wide_last: bool = False
@@ -98,10 +98,10 @@ ORDERINGS: dict[str, Ordering] = {
             "scout",
             "a small volume scouts, the large one runs where it flagged",
             _scout,
-            volumes=2,
+            systems=2,
             wide_last=True,
         ),
-        Ordering("C", "all-produce", "all produce, the posterior picks each beta", _all_produce, every_volume=True),
+        Ordering("C", "all-produce", "all produce, the posterior picks each place", _all_produce, every_volume=True),
         Ordering(
             "D", "check-all", "every configuration is evaluated again in higher precision", checks="all", screens=False
         ),
@@ -133,23 +133,23 @@ def ordering_of(text: str) -> str:
     return names[text]
 
 
-def arrange(ordering: str, volumes: Volumes, sites: Mapping[str, int]) -> Arrangement:
+def arrange(ordering: str, systems: Volumes, sites: Mapping[str, int]) -> Arrangement:
     """Return an ordering over logical substrates, in the order of preference; with one only, they share it.
 
     `sites` says of each how many keep it busy; 0 where it runs a chain at a time.
     """
     chosen = ORDERINGS[ordering]
     substrates = tuple(sorted(sites, key=lambda name: sites[name] > 0) if chosen.wide_last else sites)
-    if len(volumes) < chosen.volumes:
+    if len(systems) < chosen.systems:
         raise SpecError(
-            f"ordering {ordering} wants {chosen.volumes} volumes, of which the first is the one that beta_c is quoted "
-            f"for. Got {len(volumes)}\nhint: lattice.volumes = [[8, 8, 8, 4], [4, 4, 4, 4]]"
+            f"ordering {ordering} wants {chosen.systems} systems, of which the first is the one that result is quoted "
+            f"for. Got {len(systems)}\nhint: lattice.systems = [[8, 8, 8, 4], [4, 4, 4, 4]]"
         )
     return Arrangement(
         ordering=ordering,
         lanes=tuple(
             who._replace(sites=sites.get(who.substrate, sites[substrates[0]]))
-            for who in chosen.lanes(volumes, substrates)
+            for who in chosen.lanes(systems, substrates)
         ),
         checks=chosen.checks,
         checker=None if chosen.checks == "none" else substrates[1 % len(substrates)],

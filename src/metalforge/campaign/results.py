@@ -34,7 +34,7 @@ from .state import CampaignState, Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
-from .theory import Dims
+from .theory import System
 from .without_heads import NOTE, Otherwise, otherwise
 
 
@@ -82,11 +82,11 @@ class Results:
 
     @cached_property
     def result(self) -> CampaignResult:
-        """Every number of the report: volumes, chains, decisions, energy; it is a pure function of the journal."""
+        """Every number of the report: systems, chains, decisions, energy; it is a pure function of the journal."""
         return result_of(self.state, self._findings)
 
     @cached_property
-    def _findings(self) -> Mapping[Dims, Any]:
+    def _findings(self) -> Mapping[System, Any]:
         return findings_of(self.state)
 
     @property
@@ -149,7 +149,7 @@ class Results:
                 "\nhint: pip install pandas"
             ) from None
         about = {
-            name: {"chain": name, "system": system_name(log.dims), "coordinate": log.beta, "start": log.start}
+            name: {"chain": name, "system": system_name(log.system), "coordinate": log.coordinate, "start": log.start}
             for name, log in self.state.chains.items()
         }
         parts = [pandas.DataFrame({**about[name], **columns}) for name, columns in self.rows.items()]

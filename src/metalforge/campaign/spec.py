@@ -18,11 +18,11 @@ from metalforge.core.files import opened
 from metalforge.core.plugins import load_files, plugin_folder
 
 from .orderings import AUTO, arrange, ordering_of
-from .steerers import VolumeScan, find_steerer
+from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
 from .table import SpecTable
-from .theory import GROUP, Dims, Theory, TheoryField, decoded, find_theory, theory_names
+from .theory import GROUP, System, Theory, TheoryField, decoded, find_theory, theory_names
 
 EARLY, FULL = "early-warm-up", "full-warm-up"
 PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
@@ -110,13 +110,13 @@ class Screening(SpecTable, frozen=True, kw_only=True):
 
 
 class LaneSpec(SpecTable, frozen=True, kw_only=True):
-    """A producer by name: the silicon it is on, the volumes it runs, all of them without, and in which precision.
+    """A producer by name: the silicon it is on, the systems it runs, all of them without, and in which precision.
 
     `strategy` is how a card computes trajectories in double precision; chains by one of them stay with it.
     """
 
     substrate: str
-    volumes: tuple[Dims, ...] = ()
+    systems: tuple[System, ...] = ()
     strategy: Literal["native", "hybrid", "concurrent", "auto"] = "native"
 
 
@@ -199,10 +199,10 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             )
         systems = self.theory.systems
         for lane in self.running.lanes:
-            if unknown := [dims for dims in lane.volumes if dims not in systems]:
+            if unknown := [system for system in lane.systems if system not in systems]:
                 raise SpecError(f"`running.lanes` may run systems of the spec only. Got {unknown[0]}")
-        served = [dims for lane in self.running.lanes for dims in lane.volumes or systems]
-        if self.running.lanes and (idle := [dims for dims in systems if dims not in served]):
+        served = [system for lane in self.running.lanes for system in lane.systems or systems]
+        if self.running.lanes and (idle := [system for system in systems if system not in served]):
             raise SpecError(f"`running.lanes` leave a volume to nobody: {idle[0]}\nhint: name it in one of them")
         if outside := [at for at in self.steering.points if not self.covers(at)]:
             raise SpecError(
@@ -262,17 +262,17 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         reach = SNAP * (self.theory.high - self.theory.low)
         return any(abs(at - other) <= reach for other in others)
 
-    def scan(self, dims: Dims) -> VolumeScan:
+    def scan(self, system: System) -> SystemScan:
         """Return what the steerer of a volume is made from."""
-        return VolumeScan(
-            beta_min=self.theory.low,
-            beta_max=self.theory.high,
-            dims=dims,
+        return SystemScan(
+            low=self.theory.low,
+            high=self.theory.high,
+            system=system,
             initial=self.steering.initial,
-            # Half of the longest warm-up, as it turns out, over more statistics at a beta that is there.
+            # Half of the longest warm-up, as it turns out, over more statistics at a point that is there.
             fresh_cost=1 + self.warmup.longest / 2 / self.steering.visit,
             seed=self.seed,
-            reach=self.theory.reach_of(dims),
+            reach=self.theory.reach_of(system),
         )
 
     @property
@@ -291,7 +291,7 @@ def _placement(text: str) -> str:
     return letters[0]
 
 
-def on_the_line(spec: CampaignSpec) -> tuple[Dims, ...]:
+def on_the_line(spec: CampaignSpec) -> tuple[System, ...]:
     """Return the systems that an extrapolation to the infinite one is made of, in their order."""
     law, systems = spec.theory.size_law, spec.theory.systems
     if law is None:

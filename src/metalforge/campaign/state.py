@@ -23,7 +23,7 @@ from .spec import CampaignSpec
 from .store import records
 from .store.columns import Column, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
-from .theory import Dims, Start, Theory
+from .theory import Start, System, Theory
 from .timeline import Timeline
 
 PEAK_PRIOR = "peak-prior"
@@ -60,8 +60,8 @@ class ChainLog(BriefRepr):
 
     id: str
     stream: int
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     substrate: str
     start: Start
     quenched: int = 0
@@ -188,11 +188,11 @@ def series_of(theory: Theory, chain: ChainLog, *, complete: bool = False) -> Poi
     """Return the measurement of a chain; `complete` leaves out what a visit under way has added."""
     end = max(chain.complete - chain.warmup, 0) if complete else None
     return PointSeries(
-        beta=chain.beta,
-        dims=chain.dims,
+        coordinate=chain.coordinate,
+        system=chain.system,
         energy=theory.energy_of(chain),
         order=theory.order_of(chain.column),
-        volume=theory.volume_of(chain.dims),
+        volume=theory.volume_of(chain.system),
         # In a ladder replicas from either start come to every coupling.
         start="" if chain.ladder else chain.start,
         chain=chain.id,
@@ -203,7 +203,7 @@ def series_of(theory: Theory, chain: ChainLog, *, complete: bool = False) -> Poi
 
 
 def ladders_of(chains: Iterable[ChainLog]) -> list[list[ChainLog]]:
-    """Return the chains of every ladder whose first one is here, in order of beta, which is that of their birth."""
+    """Return the chains of every ladder whose first one is here, in the order of their birth, along the coordinate."""
     found: dict[str, list[ChainLog]] = {}
     for chain in chains:
         if chain.ladder == chain.id or chain.ladder in found:
@@ -218,7 +218,7 @@ class CampaignState(BriefRepr):
     opened: Opened
     chains: dict[str, ChainLog] = field(default_factory=dict)
     visits: list[Assigned] = field(default_factory=list)
-    visited: Counter[Dims] = field(default_factory=Counter)
+    visited: Counter[System] = field(default_factory=Counter)
     """How many of them are on each volume."""
     open_visits: dict[int, int] = field(default_factory=dict)
     """Visits that were assigned and not completed, with the step at which each began."""
@@ -310,48 +310,50 @@ class CampaignState(BriefRepr):
         last = self.interrupted[-1] if self.interrupted else None
         return last if last is not None and last.at >= self.last_at else None
 
-    def expected(self, dims: Dims, *, by_heads: bool = True) -> Decided | None:
+    def expected(self, system: System, *, by_heads: bool = True) -> Decided | None:
         """Return where a volume's peak was last said to be expected; `by_heads` False: by others than heads."""
-        said = (d for d in reversed(self.decisions) if d.what == PEAK_PRIOR and d.dims == dims)
+        said = (d for d in reversed(self.decisions) if d.what == PEAK_PRIOR and d.system == system)
         return next((d for d in said if by_heads or not d.head), None)
 
-    def prior(self, dims: Dims, *, by_heads: bool = True) -> tuple[float, float] | None:
+    def prior(self, system: System, *, by_heads: bool = True) -> tuple[float, float] | None:
         """Return mean and width of the peak that is expected."""
-        said = self.expected(dims, by_heads=by_heads)
+        said = self.expected(system, by_heads=by_heads)
         return None if said is None or said.value is None or said.width is None else (said.value, said.width)
 
-    def last_look(self, dims: Dims) -> Estimated | None:
-        """Return the last estimate of a volume, whether it located beta_c or not."""
-        return next((e for e in reversed(self.estimates) if e.dims == dims), None)
+    def last_look(self, system: System) -> Estimated | None:
+        """Return the last estimate of a volume, whether it located result or not."""
+        return next((e for e in reversed(self.estimates) if e.system == system), None)
 
-    def latest(self, dims: Dims) -> Estimated | None:
-        """Return the last estimate of a volume that located beta_c."""
-        return next((e for e in reversed(self.estimates) if e.dims == dims and e.beta_c is not None), None)
+    def latest(self, system: System) -> Estimated | None:
+        """Return the last estimate of a volume that located result."""
+        return next((e for e in reversed(self.estimates) if e.system == system and e.result is not None), None)
 
-    def points(self, dims: Dims) -> list[PointSeries]:
-        """Return the measurements of a volume, in order of beta, then chain.
+    def points(self, system: System) -> list[PointSeries]:
+        """Return the measurements of a volume, in order, then chain.
 
         Those of a deterministic campaign end with its complete visits, so that no result depends on when it stopped.
         """
         complete = self.spec.running.deterministic
-        chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
+        chosen = [c for c in self.chains.values() if c.system == system and c.measured and not c.abandoned]
         theory = self.spec.theory
-        series = [series_of(theory, one, complete=complete) for one in sorted(chosen, key=lambda c: (c.beta, c.id))]
+        series = [
+            series_of(theory, one, complete=complete) for one in sorted(chosen, key=lambda c: (c.coordinate, c.id))
+        ]
         # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
         names = {point.ladder for point in series}
         ends = {name: min(len(p.energy) for p in series if p.ladder == name) for name in names if name}
-        exchanged = any(ends.values()) and self.exchanging(dims)
+        exchanged = any(ends.values()) and self.exchanging(system)
         whole = [p.up_to(ends[p.ladder]) if p.ladder else p._replace(superseded=exchanged) for p in series]
         return [point for point in whole if len(point.energy)]
 
-    def exchanging(self, dims: Dims) -> bool:
+    def exchanging(self, system: System) -> bool:
         """Return whether chains of a volume are to exchange couplings: by the spec, or by its last look."""
-        look, mode = self.last_look(dims), self.spec.running.exchange
+        look, mode = self.last_look(system), self.spec.running.exchange
         asked = look is not None and any(want.start == EXCHANGE for want in look.wants)
         return mode == "on" or (mode == "auto" and asked)
 
     def together(self, chain: str) -> list[ChainLog]:
-        """Return the chains of a ladder in order of beta, by its first one; a chain without one is alone."""
+        """Return the chains of a ladder in order, by its first one; a chain without one is alone."""
         return list(self._rungs.get(chain, ())) or [self.chains[chain]]
 
     def digest(self) -> str:
@@ -360,10 +362,12 @@ class CampaignState(BriefRepr):
         for extension in self.extended:
             seen.update(extension.spec.sha256.encode())
         for visit in self.visits:
-            seen.update(f"{visit.visit} {visit.chain} {visit.beta!r} {visit.updates} {visit.reason}\n".encode())
+            seen.update(f"{visit.visit} {visit.chain} {visit.coordinate!r} {visit.updates} {visit.reason}\n".encode())
         for name in sorted(self.chains):
             chain = self.chains[name]
-            seen.update(f"{name} {chain.beta!r} {chain.dims} {chain.step} {chain.links} {chain.warmup}\n".encode())
+            seen.update(
+                f"{name} {chain.coordinate!r} {chain.system} {chain.step} {chain.links} {chain.warmup}\n".encode()
+            )
             for column in sorted(chain.columns):
                 seen.update(chain.columns[column].array().astype("<f8").tobytes())
         return seen.hexdigest()
@@ -494,24 +498,24 @@ class CampaignState(BriefRepr):
         if not record.chain.isidentifier():  # its file has this name
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
-        self.visited[record.dims] += 1
+        self.visited[record.system] += 1
         number, theory = record.stream, self.spec.theory
-        for rung, beta in enumerate(record.betas or (record.beta,)):
+        for rung, coordinate in enumerate(record.coordinates or (record.coordinate,)):
             name = record.chain if rung == 0 else chain_name(number + rung)
             if name not in self.chains:
                 self.chains[name] = ChainLog(
                     id=name,
                     stream=number + rung,
-                    dims=record.dims,
-                    beta=beta,
+                    system=record.system,
+                    coordinate=coordinate,
                     substrate=record.substrate,
                     start=record.start or theory.start_of(number + rung),
                     quenched=record.quenched,
                     n_steps=record.n_steps,
-                    ladder=record.chain if record.betas else "",
+                    ladder=record.chain if record.coordinates else "",
                     spool=self.spool,
                 )
-                if record.betas:
+                if record.coordinates:
                     self._rungs.setdefault(record.chain, []).append(self.chains[name])
             self.chains[name].visits.append(record.visit)
         self.open_visits[record.visit] = self.chains[record.chain].step

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .state import ChainLog
 
 GROUP = "metalforge.theories"
-Dims: TypeAlias = tuple[int, ...]
+System: TypeAlias = tuple[int, ...]
 """Names a system."""
 Start: TypeAlias = str
 """Where a chain begins: a word of its theory, such as hot or cold."""
@@ -111,7 +111,7 @@ class Described(NamedTuple):
 class Place(NamedTuple):
     """Where a chain is: its system, its value of the coordinate, and where it began."""
 
-    system: Dims
+    system: System
     at: float
     start: Start
 
@@ -161,7 +161,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     # -- systems and the coordinate ------------------------------------------------------------------------------------
 
     @property
-    def systems(self) -> tuple[Dims, ...]:
+    def systems(self) -> tuple[System, ...]:
         """What chains are of, in the order of the spec."""
         raise self._lacks("systems")
 
@@ -193,11 +193,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return what people call a value of the coordinate: the inverse of `at`."""
         return coordinate
 
-    def of(self, systems: Sequence[Dims]) -> Self:
+    def of(self, systems: Sequence[System]) -> Self:
         """Return it with other systems."""
         raise SpecError(f"the systems of `[{self.table()}]` are said in the spec\nhint: change the file")
 
-    def with_more(self, systems: Sequence[Dims]) -> Self:
+    def with_more(self, systems: Sequence[System]) -> Self:
         """Return it with more systems beside its own; raises where they do not belong together."""
         return self.of((*self.systems, *systems))
 
@@ -205,11 +205,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return it with other ends of the coordinate."""
         raise SpecError(f"the range of `[{self.table()}]` is said in the spec\nhint: change the file")
 
-    def size_of(self, system: Dims) -> int:
+    def size_of(self, system: System) -> int:
         """Return the work of an update, in units that are alike for all systems: sites, for example."""
         return int(np.prod(system))
 
-    def bytes_of(self, system: Dims) -> int:
+    def bytes_of(self, system: System) -> int:
         """Return what one chain of a system takes in memory."""
         return 64 * self.size_of(system)
 
@@ -292,7 +292,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     # -- heads of the conductor, which were trained on lattices --------------------------------------------------------
 
-    def head_context(self, at: float, system: Dims, start: Start) -> "ChainContext | None":
+    def head_context(self, at: float, system: System, start: Start) -> "ChainContext | None":
         """Return what the features of heads see of a chain; None where no head was trained on chains like these."""
         return None
 
@@ -306,7 +306,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Heads that do not apply to these chains, with the reason."""
         return {}
 
-    def expected(self, system: Dims) -> "ExpectedTransition | None":
+    def expected(self, system: System) -> "ExpectedTransition | None":
         """Return where a peak is expected before anything is measured; None where nothing is known of it."""
         return None
 
@@ -333,7 +333,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return the order parameter in every row, from the columns of a chain."""
         return columns("order")
 
-    def volume_of(self, system: Dims) -> int:
+    def volume_of(self, system: System) -> int:
         """Return what the variance of the order parameter is multiplied by to give its susceptibility."""
         return int(np.prod(system))
 
@@ -341,11 +341,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return the two series by which the end of a warm-up is judged."""
         return columns["energy"], columns["order"]
 
-    def variance_of_energy(self, system: Dims) -> float:
+    def variance_of_energy(self, system: System) -> float:
         """Return about the variance of E where nothing was measured yet."""
         return float(self.size_of(system))
 
-    def reach_of(self, system: Dims) -> float | None:
+    def reach_of(self, system: System) -> float | None:
         """Return how far along the coordinate a chain can be reweighted, 1 / sd(E); None where it cannot."""
         return self.variance_of_energy(system) ** -0.5 if self.target == "peak" else None
 
@@ -418,19 +418,19 @@ class SizeLaw:
     height: str = "volume"
     """The label of what the height of the peak is drawn against, and `height_at` its value."""
 
-    def x(self, system: Dims) -> float:
+    def x(self, system: System) -> float:
         """Return where a system is on the line; 0 is the limit."""
         return 1 / system[0]
 
-    def height_at(self, system: Dims) -> float:
+    def height_at(self, system: System) -> float:
         """Return the size against which the height of a peak is drawn."""
         return float(np.prod(system))
 
-    def holds(self, system: Dims) -> bool:
+    def holds(self, system: System) -> bool:
         """Return whether a system is expected on the line."""
         return True
 
-    def family(self, system: Dims) -> object:
+    def family(self, system: System) -> object:
         """Return what systems on one line have in common."""
         return None
 

@@ -2,7 +2,7 @@
 
 Everything comes from the journal, so that a run, another process' run and a finished one look alike. The rate is
 updates per second of wall time, by the journal's clock; the time left is that of the budget that ends first, where the
-error on beta_c falls as n^(-1/2).
+error on result falls as n^(-1/2).
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from .report.heads import decisions_by_head, why_not
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
-from .theory import Dims, Target, TheoryWords
+from .theory import System, Target, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
@@ -46,8 +46,8 @@ class ChainView(_Shown, frozen=True, kw_only=True):
     """
 
     id: str
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     phase: str
     busy: bool
     substrate: str
@@ -58,14 +58,14 @@ class ChainView(_Shown, frozen=True, kw_only=True):
     cg_iterations: float | None
 
 
-class VolumeView(_Shown, frozen=True, kw_only=True):
-    """What is found of one system so far, with its evidence: beta_c, or where it crosses; `reason` says why it is not.
+class SystemView(_Shown, frozen=True, kw_only=True):
+    """What is found of one system so far, with its evidence: result, or where it crosses; `reason` says why it is not.
 
     Of a curve there is an error, and `reason` says it in words.
     """
 
-    dims: Dims
-    beta_c: float | None = None
+    system: System
+    result: float | None = None
     error: float | None = None
     height: float | None = None
     reason: str = ""
@@ -86,7 +86,7 @@ class DecisionView(_Shown, frozen=True, kw_only=True):
     what: str
     by: str
     chain: str
-    beta: float | None
+    coordinate: float | None
     fresh: bool
     updates: int
     reason: str
@@ -113,11 +113,12 @@ class View(_Shown, frozen=True, kw_only=True):
     algorithm: str
     coordinate: str
     """What points differ in."""
+    result_name: str
     target: Target
     words: TheoryWords
     commands: tuple[What, ...]
     """What it may be told while it runs."""
-    beta_range: tuple[float, float]
+    range: tuple[float, float]
     status: Status
     ending: str
     elapsed_s: float
@@ -125,7 +126,7 @@ class View(_Shown, frozen=True, kw_only=True):
     trajectories: int
     per_second: float
     chains: tuple[ChainView, ...]
-    volumes: tuple[VolumeView, ...]
+    systems: tuple[SystemView, ...]
     decisions: tuple[DecisionView, ...]
     visits: int
     decided: int
@@ -135,7 +136,7 @@ class View(_Shown, frozen=True, kw_only=True):
     left_s: float | None
     substrates: tuple[str, ...]
 
-    def after_text(self, volume: VolumeView) -> str:
+    def after_text(self, volume: SystemView) -> str:
         """Return after which of the updates something was found, where there are more; nothing otherwise."""
         of = f" of {self.trajectories:,} {self.words.update}s"
         return "" if volume.after is None else f", after {volume.after:,}{of}"
@@ -162,10 +163,11 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         steerer=spec.steering.steerer,
         algorithm=spec.theory.update_is,
         coordinate=spec.theory.coordinate,
+        result_name=spec.theory.result_name,
         target=spec.theory.target,
         words=spec.theory.words,
         commands=tuple(what for what in FIELDS if what != "rewire" or spec.theory.screened),
-        beta_range=(spec.theory.low, spec.theory.high),
+        range=(spec.theory.low, spec.theory.high),
         status=status,
         ending=ending,
         elapsed_s=elapsed,
@@ -173,7 +175,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         trajectories=trajectories,
         per_second=rate,
         chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
-        volumes=tuple(_volume(state, dims, status) for dims in spec.theory.systems),
+        systems=tuple(_volume(state, system, status) for system in spec.theory.systems),
         decisions=_decisions(state, others, last_decisions),
         visits=len(state.visits),
         decided=len(others),
@@ -200,8 +202,8 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
 def _chain(chain: ChainLog, busy: bool) -> ChainView:
     return ChainView(
         id=chain.id,
-        dims=chain.dims,
-        beta=chain.beta,
+        system=chain.system,
+        coordinate=chain.coordinate,
         phase=_phase(chain, busy),
         busy=busy,
         substrate=chain.substrate,
@@ -227,21 +229,22 @@ def _recent_mean(chain: ChainLog, name: str) -> float | None:
     return sum(rows) / len(rows) if rows else None
 
 
-def _volume(state: CampaignState, dims: Dims, status: Status) -> VolumeView:
-    last = state.last_look(dims)
+def _volume(state: CampaignState, system: System, status: Status) -> SystemView:
+    last = state.last_look(system)
     if last is None:
-        return VolumeView(dims=dims, reason="nothing has been estimated yet")
+        return SystemView(system=system, reason="nothing has been estimated yet")
     after = (
         last.trajectories if status in ("silent", "interrupted") and last.trajectories < state.trajectories else None
     )
-    judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence, after=after)
+    judged = SystemView(system=system, established=last.established, evidence=last.evidence, after=after)
     if state.spec.theory.target == "curve":
         return msgspec.structs.replace(judged, error=last.error, reason=one_line(last.reason))
-    if last.beta_c is None:
+    if last.result is None:
         return msgspec.structs.replace(judged, reason=one_line(last.reason))
     if state.spec.theory.target == "crossing":
         judged = msgspec.structs.replace(judged, reason=one_line(last.reason))
-    return msgspec.structs.replace(judged, beta_c=last.beta_c, error=last.error, height=last.height)
+    value, error = state.spec.theory.quoted(last.result, last.error or 0.0)
+    return msgspec.structs.replace(judged, result=value, error=error, height=last.height)
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:
@@ -262,7 +265,7 @@ def _decision(number: int, record: Assigned | Decided, state: CampaignState) -> 
         what=what,
         by=record.by,
         chain=record.chain,
-        beta=state.chains[record.chain].beta if record.chain in state.chains else None,
+        coordinate=state.chains[record.chain].coordinate if record.chain in state.chains else None,
         fresh=fresh,
         updates=updates,
         reason=one_line(record.reason),

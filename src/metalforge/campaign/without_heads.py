@@ -9,7 +9,7 @@ A decision is a head's where the baseline alone would have decided otherwise:
 - a length: the journal has the baseline's beside it.
 
 What would have followed from the baseline's decision is not known: chains that were not run left no rows. So
-differences in updates and in beta are modelled, and are marked so.
+differences in updates and in places are modelled, and are marked so.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from .spec import CampaignSpec
 from .state import PEAK_PRIOR, CampaignState, ChainLog
 from .store.records import THROWN_AWAY, Assigned, Decided
 
-UPDATES, BETA = "updates", "beta"
+UPDATES, BETA = "updates", "coordinate"
 UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES, "visit": BETA}
 """What decisions of a kind are counted in; others have no unit that could be added up."""
 NOT_WITHIN = "not within the rows that there are"
@@ -87,7 +87,7 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
 
 
 def _visit(state: CampaignState, visit: Assigned) -> Otherwise:
-    at = "no visit" if visit.baseline is None else f"a visit at beta {visit.baseline:.5g}"
+    at = "no visit" if visit.baseline is None else f"a visit at {visit.baseline:.5g}"
     return Otherwise(
         seconds=visit.at - state.opened.at,
         what="visit",
@@ -96,7 +96,7 @@ def _visit(state: CampaignState, visit: Assigned) -> Otherwise:
         chain=visit.chain,
         trusted=True,
         head_said=None,
-        decided=visit.beta,
+        decided=visit.coordinate,
         baseline=visit.baseline,
         unit=UNITS["visit"],
         differs=visit.by_head,

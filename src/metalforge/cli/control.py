@@ -21,13 +21,13 @@ def control(
     what: Annotated[
         str,
         typer.Argument(
-            help="pause, resume, stop, extend, steerer, volume, coupling, remove or rewire.", autocompletion=_commands
+            help="pause, resume, stop, extend, steerer, system, coupling, remove or rewire.", autocompletion=_commands
         ),
     ],
     value: Annotated[
         str | None,
         typer.Argument(
-            help="Of steerer: its name; volume: x,y,z,t or particles; coupling, remove: b,...; "
+            help="Of steerer: its name; system: x,y,z,t or particles; coupling, remove: a,b,...; "
             "rewire: before, beside, auto."
         ),
     ] = None,
@@ -39,7 +39,7 @@ def control(
 ) -> None:
     """Tell a running campaign to pause, go on, stop, or do more; it answers, and writes both in its journal.
 
-    `extend`, `volume`, `coupling`, `remove` and `steerer` do what the options of `resume` do, without stopping it.
+    `extend`, `system`, `coupling`, `remove` and `steerer` do what the options of `resume` do, without stopping it.
     """
     from metalforge.campaign.calling import FIELDS, command
     from metalforge.core.errors import SpecError, find

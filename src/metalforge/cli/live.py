@@ -1,7 +1,7 @@
 """A campaign on a terminal, live, or as log lines in a pipe: both drawn from the same `View`, both on stderr.
 
 On a terminal every line is one line, and all of them fit its height and width. From the top: how it stands and the time
-left, beta_c by volume, the rate, the budgets, the chains, the last decisions, the heads and the substrates. What is
+left, the result by system, the rate, the budgets, the chains, the last decisions, the heads and the substrates. What is
 always there comes first; chains and decisions share the lines that are left.
 """
 
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.report.words import duration, number_text, system_name
-from metalforge.campaign.view import BudgetView, ChainView, DecisionView, View, VolumeView
+from metalforge.campaign.view import BudgetView, ChainView, DecisionView, SystemView, View
 
 WIDTH, HEIGHT = 80, 24
 """The terminal that everything fits: the size of a VT100, and still what terminals open with."""
@@ -74,15 +74,15 @@ def _left_text(view: View) -> str:
     return "" if view.left_s is None else f", about {duration(view.left_s)} left ({view.ends_by})"
 
 
-def _volume_text(view: View, volume: VolumeView) -> Text:
+def _volume_text(view: View, volume: SystemView) -> Text:
     """Return what is found of a volume, or why there is nothing."""
-    text, style = Text(f"{system_name(volume.dims)}  "), "bold green" if volume.established else "yellow"
+    text, style = Text(f"{system_name(volume.system)}  "), "bold green" if volume.established else "yellow"
     if view.target != "peak":  # what there is, is in words
         text.append(volume.reason, style=style)
-    elif volume.beta_c is None:
-        return text.append(f"beta_c not located: {volume.reason}", style="yellow")
+    elif volume.result is None:
+        return text.append(f"{view.result_name} not located: {volume.reason}", style="yellow")
     else:
-        text.append(f"beta_c = {number_text(volume.beta_c, volume.error)}", style=style)
+        text.append(f"{view.result_name} = {number_text(volume.result, volume.error)}", style=style)
     text.append(view.after_text(volume), style="yellow")
     if volume.established:
         return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
@@ -125,8 +125,8 @@ def _headline(view: View) -> RenderableType:
 
 
 def _volumes(view: View) -> list[Text]:
-    lines = [_volume_text(view, volume) for volume in view.volumes[:MOST_VOLUMES]]
-    more = len(view.volumes) - MOST_VOLUMES
+    lines = [_volume_text(view, volume) for volume in view.systems[:MOST_VOLUMES]]
+    more = len(view.systems) - MOST_VOLUMES
     return [*lines, Text(f"and {more} more volume{'s' * (more != 1)}", style="dim")] if more > 0 else lines
 
 
@@ -163,8 +163,8 @@ class _Column(NamedTuple):
 def _chain_table(view: View, most: int, width: int) -> RenderableType:
     busy = [chain for chain in view.chains if chain.busy]
     rest = [chain for chain in view.chains if not chain.busy]
-    shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.dims, c.beta, c.id))
-    columns = _columns(shown, view.coordinate, view.words.system if len(view.volumes) > 1 else "")
+    shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.system, c.coordinate, c.id))
+    columns = _columns(shown, view.coordinate, view.words.system if len(view.systems) > 1 else "")
     for name in GOES_FIRST:
         if sum(column.width + 1 for column in columns) > width:
             columns = [column for column in columns if column.name != name]
@@ -186,7 +186,7 @@ def _columns(shown: list[ChainView], coordinate: str, system: str) -> list[_Colu
     phases = [SHORT.get(chain.phase, chain.phase) for chain in shown]
     columns = [
         _Column("chain", False, [Text(("> " if chain.busy else "  ") + chain.id) for chain in shown]),
-        numbers(coordinate, [f"{chain.beta:.4f}" for chain in shown]),
+        numbers(coordinate, [f"{chain.coordinate:.4f}" for chain in shown]),
         _Column("phase", False, [Text(phase, style=STYLES.get(phase, "")) for phase in phases]),
         _Column("on", False, [Text(chain.substrate) for chain in shown]),
         numbers("updates", [str(chain.updates) for chain in shown]),
@@ -194,7 +194,7 @@ def _columns(shown: list[ChainView], coordinate: str, system: str) -> list[_Colu
         numbers("per CPU s", [_figure(chain.per_second) for chain in shown]),
     ]
     if system:
-        columns.append(_Column(system, False, [Text(system_name(chain.dims)) for chain in shown]))
+        columns.append(_Column(system, False, [Text(system_name(chain.system)) for chain in shown]))
     if any(chain.acceptance is not None for chain in shown):
         texts = ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}" for chain in shown]
         columns.append(numbers("accepted", texts))
@@ -214,7 +214,7 @@ def _decision_table(view: View, most: int) -> RenderableType:
         table.add_column(name, no_wrap=True)
     table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
     for decision in view.decisions[len(view.decisions) - most :]:
-        beta = "" if decision.beta is None else f"{decision.beta:.4f}"
+        beta = "" if decision.coordinate is None else f"{decision.coordinate:.4f}"
         cells = (f"{decision.seconds:.0f}", _what(decision), decision.chain, beta, decision.by, decision.reason)
         table.add_row(*map(Text, cells))
     return table
@@ -237,8 +237,8 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     stamp = f"{view.elapsed_s:7.1f} s  "
     lines = []
     if previous is None:
-        low, high = view.beta_range
-        where = ", ".join(system_name(volume.dims) for volume in view.volumes)
+        low, high = view.range
+        where = ", ".join(system_name(volume.system) for volume in view.systems)
         lines.append(
             f"{view.name}: {where}, {view.coordinate} {low:g} .. {high:g}, {view.algorithm}, ordering {view.ordering}"
         )
@@ -249,10 +249,10 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     if unseen:
         lines.append(f"{stamp}{unseen} decisions before these")
     lines += [f"{d.seconds:7.1f} s  {d.what}, {d.by}: {_decision_text(d, view.coordinate)}" for d in decisions]
-    before = {} if previous is None else {volume.dims: volume for volume in previous.volumes}
-    for volume in view.volumes:
-        known = volume.beta_c is not None or volume.error is not None
-        if known and volume != before.get(volume.dims):
+    before = {} if previous is None else {volume.system: volume for volume in previous.systems}
+    for volume in view.systems:
+        known = volume.result is not None or volume.error is not None
+        if known and volume != before.get(volume.system):
             lines.append(stamp + _volume_text(view, volume).plain)
     due = previous is None or view.elapsed_s // PROGRESS_S > previous.elapsed_s // PROGRESS_S
     if view.status == "running" and due and view.trajectories:
@@ -327,7 +327,7 @@ class LiveView:
 
 def _decision_text(decision: DecisionView, coordinate: str) -> str:
     """Return where something was decided and why."""
-    where = f"{decision.chain} at {coordinate} {decision.beta:.5g}, " if decision.beta is not None else ""
+    where = f"{decision.chain} at {coordinate} {decision.coordinate:.5g}, " if decision.coordinate is not None else ""
     if decision.what == "visit":
         verb = "new chain" if decision.fresh else "continue"
         return f"{verb} {where}{decision.updates} updates: {decision.reason}"

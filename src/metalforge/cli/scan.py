@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
     from metalforge.campaign.state import CampaignState
 
-VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4, or the particles of a plasma's box; may be given several times."
+SYSTEMS = "A system: a lattice x,y,z,t as in 12,12,12,4, the particles of a plasma's box; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
 PLACES = "Where checkpoints go: file:///shared/path, s3://bucket/prefix, gs://bucket/prefix, or '' for the directory."
 CLUSTERS = "Machines that chains run on, with Ray: auto, ray://HOST:10001, HOST:PORT, local:3x2 (here)."
-BETAS = "Couplings that every volume visits first: beta as in 5.68,5.70, or Gamma of a plasma."
+COUPLINGS = "Couplings that every system visits first, as in 5.68,5.70: beta of a lattice, Gamma of a plasma."
 WIDEN = "Let the range grow to hold couplings outside it, which are refused otherwise."
 
 
-def asked(volume: list[str] | None, beta: str | None, remove: str | None, **plain: str | float | None) -> "Extension":
+def asked(
+    system: list[str] | None, coupling: str | None, remove: str | None, **plain: str | float | None
+) -> "Extension":
     """Return what the options ask for."""
-    from metalforge.campaign.extending import Extension, betas_of, volume_of
+    from metalforge.campaign.extending import Extension, couplings_of, system_of
 
     return Extension(
-        volumes=tuple(volume_of("--volume", text) for text in volume or ()),
-        betas=() if beta is None else betas_of("--beta", beta),
-        remove=() if remove is None else betas_of("--remove", remove),
+        systems=tuple(system_of("--system", text) for text in system or ()),
+        couplings=() if coupling is None else couplings_of("--coupling", coupling),
+        remove=() if remove is None else couplings_of("--remove", remove),
         **plain,  # type: ignore[arg-type]
     )
 
@@ -51,10 +53,10 @@ def presets(as_json: Json = False) -> None:
         {
             "name": name,
             "about": ABOUT[name],
-            "volumes": spec.theory.systems,
+            "systems": spec.theory.systems,
             "coordinate": spec.theory.coordinate,
-            "beta_min": spec.theory.low,
-            "beta_max": spec.theory.high,
+            "low": spec.theory.low,
+            "high": spec.theory.high,
             "budget": spec.budget,
             "deterministic": spec.running.deterministic,
         }
@@ -125,8 +127,8 @@ def scan(
     target_error: Annotated[
         float | None, typer.Option(help="Error on beta_c, or of a plasma's curve, at which it is done.")
     ] = None,
-    volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
-    beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
+    system: Annotated[list[str] | None, typer.Option(help=f"{SYSTEMS} They replace those of the spec.")] = None,
+    coupling: Annotated[str | None, typer.Option(help=COUPLINGS)] = None,
     widen: Annotated[bool, typer.Option("--widen", help=WIDEN)] = False,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
@@ -147,7 +149,7 @@ def scan(
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(volume, beta, None, widen=widen, **budget, **where)
+    more = asked(system, coupling, None, widen=widen, **budget, **where)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
     if print_spec:
         print_text(spec_text(wanted))
@@ -174,8 +176,8 @@ def resume(
     seconds: Annotated[float | None, typer.Option(help="Seconds of compute, added to the limit.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="Updates, added to the limit.")] = None,
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
-    volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
-    beta: Annotated[str | None, typer.Option("--beta", "--gamma", help=BETAS)] = None,
+    system: Annotated[list[str] | None, typer.Option(help=f"{SYSTEMS} They are added.")] = None,
+    coupling: Annotated[str | None, typer.Option(help=COUPLINGS)] = None,
     widen: Annotated[bool, typer.Option("--widen", help=WIDEN)] = False,
     remove: Annotated[str | None, typer.Option(help="Couplings at which no more visits are planned.")] = None,
     steerer: Annotated[str | None, typer.Option(help="Another steerer from here on.")] = None,
@@ -195,7 +197,7 @@ def resume(
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(volume, beta, remove, widen=widen, steerer=steerer, **budget, **where)
+    more = asked(system, coupling, remove, widen=widen, steerer=steerer, **budget, **where)
     if there := _cluster_of(directory, cluster):
         from .far import resume_far
 
@@ -288,9 +290,9 @@ def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     visits = [
         (
             f"{visit.seconds:.1f}",
-            system_name(visit.dims),
+            system_name(visit.system),
             f"{visit.was:.5g}",
-            "-" if visit.beta is None else f"{visit.beta:.5g}",
+            "-" if visit.coordinate is None else f"{visit.coordinate:.5g}",
             "measured" if visit.exact else "modelled",
             one_line(visit.reason),
         )
@@ -300,15 +302,15 @@ def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     print_records(as_json, found, f"visits from record {found.at} on", columns, visits)
     if as_json:
         return
-    for volume in found.volumes:
+    for volume in found.systems:
         said = volume.reason
         if not said:
             error = "no chain near it" if volume.other_error is None else f"an error of {volume.other_error:.2g}"
             said = (
-                f"beta_c = {number_text(volume.beta_c, volume.error)} with {volume.was:.3g} effective samples there, "
+                f"{number_text(volume.result, volume.error)} with {volume.was:.3g} effective samples there, "
                 f"measured; {error} with {volume.other:.3g} by {found.steerer}, modelled"
             )
-        print_text(f"{system_name(volume.dims)}: {said}")
+        print_text(f"{system_name(volume.system)}: {said}")
     again = f"{found.own}, worked out in the same way, decides {found.own_again} of {len(found.visits)} as it did"
     print_text(f"{again}; {found.note}")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import Block, Volley
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError, PlacementError
 from metalforge.core.quantities import Quantity
@@ -37,7 +37,7 @@ class LaneFacts(NamedTuple):
     sites: int
     """That keep it busy, where it runs many chains at once; else 0."""
     threads: int
-    volumes: tuple[Dims, ...]
+    volumes: tuple[System, ...]
     most: int
     dark: str
     """Why its joules cannot be read; nothing where they can."""
@@ -53,7 +53,7 @@ def facts_of(lane: ChainLane, threads: int) -> LaneFacts:
         family=engine.family,
         sites=engine.busy_sites if isinstance(engine, BatchEngine) else 0,
         threads=threads,
-        volumes=lane.volumes,
+        volumes=lane.systems,
         most=lane.most,
         dark=lane.substrate.meter().unavailable() or "",
     )
@@ -86,7 +86,7 @@ class FarEngine:
         """Of its bits."""
         return self.facts.family
 
-    def grid(self, dims: Dims, precision: str) -> NoReturn:
+    def grid(self, system: System, precision: str) -> NoReturn:
         """Fields live where the engine is."""
         raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
 
@@ -102,9 +102,9 @@ class FarCard(FarEngine):
         """Sites of all chains together below which part of it has nothing to do."""
         return self.facts.sites
 
-    def batch(self, dims: Dims, precision: str, chains: int, *, ladders: bool = False) -> NoReturn:
+    def batch(self, system: System, precision: str, chains: int, *, ladders: bool = False) -> NoReturn:
         """Chains move where the engine is."""
-        self.grid(dims, precision)
+        self.grid(system, precision)
 
 
 class FarMeter:
@@ -189,7 +189,7 @@ class LaneHost(ProcessHost):
             for i, order in enumerate(volley.orders)
         ]
         return [
-            Emit(block, header={"chi": 0.0, "beta": 0.0, "done": False, "rows": 0}, chain=block.chain)
+            Emit(block, header={"chi": 0.0, "coordinate": 0.0, "done": False, "rows": 0}, chain=block.chain)
             for block in answers
         ]
 

@@ -438,7 +438,7 @@ class RayMachines(Closing):
             name=name,
             substrate=FarSubstrate(info, meter),
             engine=engine,  # type: ignore[arg-type]
-            volumes=facts.volumes,
+            systems=facts.volumes,
             most=facts.most,
         )
 

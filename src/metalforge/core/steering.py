@@ -4,7 +4,7 @@
     steerer.tell(observations)                 what came out, in any order
 
 A steerer is pure given its history: the same observations and the same pending points give the same suggestions,
-whatever was asked before, so a campaign resumes by telling the journal again. Its range [beta_min, beta_max] is fixed
+whatever was asked before, so a campaign resumes by telling the journal again. Its range [low, high] is fixed
 when it is made, and no suggestion leaves it.
 
 And two rules that place a measurement without a model of the curve: the widest gaps
@@ -22,13 +22,13 @@ from .errors import SpecError, require_at_least
 
 Setting: TypeAlias = int | float | str | tuple[float, ...] | None
 SAME_BETA = 1e-9
-"""Two beta closer than this part of the range are one: far above rounding, far below any physics."""
+"""Two coordinate closer than this part of the range are one: far above rounding, far below any physics."""
 Score: TypeAlias = Callable[[float], tuple[float, float | None]]
-"""beta -> (priority, predictive standard deviation; None where it is not known)."""
+"""coordinate -> (priority, predictive standard deviation; None where it is not known)."""
 EXCLUSION = 0.3
 """Candidates nearer than this part of their spacing to a measured or queued point are passed over."""
 SATURATION_POINTS = 5
-"""Fewer measured beta than this never count as enough."""
+"""Fewer measured coordinate than this never count as enough."""
 SATURATION_GAP = 0.05
 """Enough, when the widest gap is below this part of the range ..."""
 SATURATION_SCORE = 0.15
@@ -36,13 +36,13 @@ SATURATION_SCORE = 0.15
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one chain gave at one beta, so far: a value such as a susceptibility, its standard error, and what it cost.
+    """What one chain gave so far: a value such as a susceptibility, its standard error, and what it cost.
 
     `id` names the chain. An observation with an id that was told before replaces the earlier one: the chain went on.
-    Two chains at one beta have two ids. `cost` is in units of the campaign's choice (trajectories, seconds, joules).
+    Two chains at one place have two ids. `cost` is in units of the campaign's choice (trajectories, seconds, joules).
     """
 
-    beta: float
+    coordinate: float
     value: float
     error: float
     cost: float = 1.0
@@ -51,21 +51,21 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Values and errors of other quantities of the same chain, where a steerer looks at several."""
 
     def __post_init__(self) -> None:
-        for name, least in (("beta", -inf), ("value", -inf), ("error", 0.0), ("cost", 0.0)):
+        for name, least in (("coordinate", -inf), ("value", -inf), ("error", 0.0), ("cost", 0.0)):
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= least):
                 wanted = "finite and not negative" if least == 0 else "finite"
                 raise SpecError(f"`{name}` of observation `{self.id}` must be {wanted}. Got {getattr(self, name)}")
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A beta to measure, why, and how much it is worth; scores compare within one steerer only.
+    """A coordinate to measure, why, and how much it is worth; scores compare within one steerer only.
 
     `by` names who decided where that was not the steerer that was asked: another one, a head or a rule. What it was
     decided from is for people, and may be left out: `mean` and `width` of the value that is expected there, and
     `candidates` with the `acquisition` of each, a few dozen of those that were looked at.
     """
 
-    beta: float
+    coordinate: float
     reason: str
     score: float = 0.0
     by: str = ""
@@ -79,8 +79,8 @@ class SteererState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """All a steerer knows: which one it is, its range, its settings by name, and what it was told."""
 
     name: str
-    beta_min: float
-    beta_max: float
+    low: float
+    high: float
     settings: dict[str, Setting] = {}
     observations: tuple[Observation, ...] = ()
 
@@ -95,7 +95,7 @@ class Steerer(Protocol):
         ...
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Return at most n beta to measure next, given those that are being measured now."""
+        """Return at most n coordinate to measure next, given those that are being measured now."""
         ...
 
     def tell(self, observations: Sequence[Observation]) -> None:
@@ -116,26 +116,26 @@ class ExpectsPeak(Protocol):
         ...
 
 
-def distinct(betas: Iterable[float], width: float) -> list[float]:
-    """Return the beta in ascending order, each once, for a range of this width."""
+def distinct(coordinates: Iterable[float], width: float) -> list[float]:
+    """Return the coordinate in ascending order, each once, for a range of this width."""
     kept: list[float] = []
-    for beta in sorted(betas):
-        if not kept or beta - kept[-1] > SAME_BETA * width:
-            kept.append(beta)
+    for coordinate in sorted(coordinates):
+        if not kept or coordinate - kept[-1] > SAME_BETA * width:
+            kept.append(coordinate)
     return kept
 
 
 class History:
     """The observations a steerer was told, inside a range that does not move.
 
-    They are kept in order of beta and id: chains end in any order, and that must not change a decision.
+    They are kept in order of place and id: chains end in any order, and that must not change a decision.
     """
 
-    def __init__(self, beta_min: float, beta_max: float) -> None:
-        self.width = _width(beta_min, beta_max)
+    def __init__(self, low: float, high: float) -> None:
+        self.width = _width(low, high)
         """Extent of the range."""
-        self.beta_min = float(beta_min)
-        self.beta_max = float(beta_max)
+        self.low = float(low)
+        self.high = float(high)
         self._by_id: dict[str, Observation] = {}
         self._observations: tuple[Observation, ...] | None = ()
         self._measured: list[float] | None = []
@@ -145,20 +145,20 @@ class History:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """The latest observation of each chain, in order of beta, then id."""
+        """The latest observation of each chain, in order, then id."""
         if self._observations is None:
-            self._observations = tuple(sorted(self._by_id.values(), key=lambda seen: (seen.beta, seen.id)))
+            self._observations = tuple(sorted(self._by_id.values(), key=lambda seen: (seen.coordinate, seen.id)))
         return self._observations
 
     @property
     def measured(self) -> list[float]:
-        """Every beta with an observation, ascending, each once."""
+        """Every coordinate with an observation, ascending, each once."""
         if self._measured is None:
-            self._measured = distinct((seen.beta for seen in self._by_id.values()), self.width)
+            self._measured = distinct((seen.coordinate for seen in self._by_id.values()), self.width)
         return list(self._measured)
 
     def same(self, one: float, other: float) -> bool:
-        """Return whether two beta are the same point."""
+        """Return whether two coordinate are the same point."""
         return abs(one - other) <= SAME_BETA * self.width
 
     def tell(self, observations: Sequence[Observation]) -> None:
@@ -167,36 +167,36 @@ class History:
             raise SpecError("`tell` wants at least one observation. Got none")
         told: dict[str, Observation] = {}
         for new in observations:
-            self.check(f"observation `{new.id}`", new.beta)
+            self.check(f"observation `{new.id}`", new.coordinate)
             known = told.get(new.id) or self._by_id.get(new.id)
-            if known is not None and not self.same(known.beta, new.beta):
+            if known is not None and not self.same(known.coordinate, new.coordinate):
                 raise SpecError(
-                    f"observation `{new.id}` must stay at beta {known.beta}. Got {new.beta}"
-                    "\nhint: an id names one chain; give the chain at another beta its own id"
+                    f"observation `{new.id}` must stay at {known.coordinate}. Got {new.coordinate}"
+                    "\nhint: an id names one chain; give the chain elsewhere its own id"
                 )
             told[new.id] = new
         self._by_id |= told
         self._observations = self._measured = None
 
-    def check(self, what: str, beta: float) -> None:
-        """Return if a beta lies in the range."""
-        if not self.beta_min <= beta <= self.beta_max:
-            raise SpecError(f"{what} must lie in [{self.beta_min}, {self.beta_max}]. Got beta {beta}")
+    def check(self, what: str, coordinate: float) -> None:
+        """Return if a coordinate lies in the range."""
+        if not self.low <= coordinate <= self.high:
+            raise SpecError(f"{what} must lie in [{self.low}, {self.high}]. Got coordinate {coordinate}")
 
     def asked(self, n: int, pending: Sequence[float]) -> list[float]:
-        """Return the pending beta, after a check of what `ask` was given."""
+        """Return the pending coordinate, after a check of what `ask` was given."""
         if n < 1:
             raise SpecError(f"`ask` wants at least one point. Got n = {n}")
-        for beta in sorted(set(pending)):
-            self.check("a pending point", beta)
-        return [float(beta) for beta in pending]
+        for coordinate in sorted(set(pending)):
+            self.check("a pending point", coordinate)
+        return [float(coordinate) for coordinate in pending]
 
     def state(self, name: str, settings: dict[str, Setting]) -> SteererState:
         """Return the record of a steerer with this history."""
         return SteererState(
             name=name,
-            beta_min=self.beta_min,
-            beta_max=self.beta_max,
+            low=self.low,
+            high=self.high,
             settings=settings,
             observations=self.observations,
         )
@@ -208,8 +208,8 @@ class HistorySteerer:
     name: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, beta_min: float, beta_max: float) -> None:
-        self.history = History(beta_min, beta_max)
+    def __init__(self, low: float, high: float) -> None:
+        self.history = History(low, high)
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out."""
@@ -228,14 +228,14 @@ class AdaptiveDecision(NamedTuple):
     saturated: bool
 
 
-def find_largest_gaps(measured: Sequence[float], beta_min: float, beta_max: float, n: int) -> list[float]:
-    """Return the midpoints of the n widest gaps of sort(measured + {beta_min, beta_max}), the widest first.
+def find_largest_gaps(measured: Sequence[float], low: float, high: float, n: int) -> list[float]:
+    """Return the midpoints of the n widest gaps of sort(measured + {low, high}), the widest first.
 
     Points outside the range do not count. There are fewer than n midpoints when there are fewer gaps; gaps of one
     width are taken from the lower end of the range.
     """
-    width = _width(beta_min, beta_max)
-    points = distinct([beta_min, beta_max, *_inside(measured, beta_min, beta_max)], width)
+    width = _width(low, high)
+    points = distinct([low, high, *_inside(measured, low, high)], width)
     # Widths that differ by rounding only are one width: the order must not depend on the last bit.
     gaps = sorted(pairwise(points), key=lambda gap: (-round((gap[1] - gap[0]) / (SAME_BETA * width)), gap[0]))
     return [(low + high) / 2 for low, high in gaps[:n]]
@@ -244,8 +244,8 @@ def find_largest_gaps(measured: Sequence[float], beta_min: float, beta_max: floa
 def steer_adaptive(
     measured: Sequence[float],
     queued: Sequence[float],
-    beta_min: float,
-    beta_max: float,
+    low: float,
+    high: float,
     *,
     score: Score | None = None,
     n_candidates: int = 40,
@@ -256,58 +256,58 @@ def steer_adaptive(
 
         score = priority + weight * uncertainty
 
-    Candidates are beta_min + i (beta_max - beta_min) / (n_candidates + 1), i = 1 ... n_candidates, at
-    least `exclusion` (a distance in beta; by default 0.3 of the spacing) away from every measured and queued point.
+    Candidates are low + i (high - low) / (n_candidates + 1), i = 1 ... n_candidates, at
+    least `exclusion` (a distance; by default 0.3 of the spacing) away from every measured and queued point.
 
-    The scan is saturated when at least 5 beta are measured, and the widest gap is below 5 % of the range (a queued
+    The scan is saturated when at least 5 places are measured, and the widest gap is below 5 % of the range (a queued
     point closes its gap) or the best score is below 0.15. Candidates without a finite score are passed over; when none
     is left, or nothing scores them, the midpoint of the widest gap takes over.
     """
-    width = _width(beta_min, beta_max)
+    width = _width(low, high)
     require_at_least(1, n_candidates=n_candidates)
     step = width / (n_candidates + 1)
     radius = EXCLUSION * step if exclusion is None else exclusion
     if not (isfinite(radius) and radius >= 0):
         raise SpecError(f"`exclusion` must be finite and not negative. Got {exclusion}")
-    taken = distinct(_inside([*measured, *queued], beta_min, beta_max), width)
-    enough = len(distinct(_inside(measured, beta_min, beta_max), width)) >= SATURATION_POINTS
-    widest = max(high - low for low, high in pairwise([beta_min, *taken, beta_max])) / width
+    taken = distinct(_inside([*measured, *queued], low, high), width)
+    enough = len(distinct(_inside(measured, low, high), width)) >= SATURATION_POINTS
+    widest = max(high - low for low, high in pairwise([low, *taken, high])) / width
     if enough and widest < SATURATION_GAP:
         return AdaptiveDecision(None, f"saturated: the widest gap is {widest:.1%} of the range", True)
 
-    def free(beta: float) -> bool:
-        return all(abs(beta - other) >= radius and abs(beta - other) > SAME_BETA * width for other in taken)
+    def free(coordinate: float) -> bool:
+        return all(abs(coordinate - other) >= radius and abs(coordinate - other) > SAME_BETA * width for other in taken)
 
     scored: list[tuple[float, float]] = []
     if score is not None:
-        for beta in (beta_min + i * step for i in range(1, n_candidates + 1)):
-            if free(beta):
-                priority, uncertainty = score(beta)
+        for coordinate in (low + i * step for i in range(1, n_candidates + 1)):
+            if free(coordinate):
+                priority, uncertainty = score(coordinate)
                 total = priority + weight * (uncertainty or 0.0)
                 if isfinite(total):
-                    scored.append((total, beta))
+                    scored.append((total, coordinate))
     if scored:
-        total, beta = max(scored, key=lambda pair: (pair[0], -pair[1]))
+        total, coordinate = max(scored, key=lambda pair: (pair[0], -pair[1]))
         if enough and total < SATURATION_SCORE:
-            return AdaptiveDecision(None, f"saturated: the best score is {total:.3f}, at beta {beta:.4f}", True)
+            return AdaptiveDecision(None, f"saturated: the best score is {total:.3f}, at {coordinate:.4f}", True)
         reason = f"best of {len(scored)} candidates: score {total:.3f}"
-        return AdaptiveDecision(Suggestion(beta=beta, reason=reason, score=total), reason, False)
-    middle = find_largest_gaps(taken, beta_min, beta_max, 1)[0]
+        return AdaptiveDecision(Suggestion(coordinate=coordinate, reason=reason, score=total), reason, False)
+    middle = find_largest_gaps(taken, low, high, 1)[0]
     if not free(middle):
-        return AdaptiveDecision(None, f"saturated: no beta is {radius:.2g} away from all others", True)
+        return AdaptiveDecision(None, f"saturated: no coordinate is {radius:.2g} away from all others", True)
     why = "nothing scores candidates" if score is None else "no candidate has a score"
     reason = f"{why}: middle of the widest gap, {widest:.1%} of the range"
-    return AdaptiveDecision(Suggestion(beta=middle, reason=reason), reason, False)
+    return AdaptiveDecision(Suggestion(coordinate=middle, reason=reason), reason, False)
 
 
-def _width(beta_min: float, beta_max: float) -> float:
-    if not (isfinite(beta_min) and isfinite(beta_max) and beta_min < beta_max):
-        raise SpecError(f"the range of beta must be finite and not empty. Got [{beta_min}, {beta_max}]")
-    return float(beta_max) - float(beta_min)
+def _width(low: float, high: float) -> float:
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise SpecError(f"the range must be finite and not empty. Got [{low}, {high}]")
+    return float(high) - float(low)
 
 
-def _inside(betas: Sequence[float], beta_min: float, beta_max: float) -> list[float]:
-    for beta in betas:
-        if not isfinite(beta):
-            raise SpecError(f"a measured or queued beta must be finite. Got {beta}")
-    return [beta for beta in betas if beta_min <= beta <= beta_max]
+def _inside(coordinates: Sequence[float], low: float, high: float) -> list[float]:
+    for coordinate in coordinates:
+        if not isfinite(coordinate):
+            raise SpecError(f"a measured or queued coordinate must be finite. Got {coordinate}")
+    return [coordinate for coordinate in coordinates if low <= coordinate <= high]

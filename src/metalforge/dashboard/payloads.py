@@ -27,7 +27,7 @@ from metalforge.campaign.report.figure_data_of_run import (
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import duration, found_text, needed_text, number_text, one_line, system_text
 from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy
-from metalforge.campaign.view import View, VolumeView, view_of
+from metalforge.campaign.view import SystemView, View, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .following import Followed
@@ -53,7 +53,7 @@ class EvidenceLine(_Sent, frozen=True, kw_only=True):
     needed: str
 
 
-class VolumeLine(_Sent, frozen=True, kw_only=True):
+class SystemLine(_Sent, frozen=True, kw_only=True):
     """What is found of one system in words, with its evidence; `found` is empty where nothing is."""
 
     system: str
@@ -94,7 +94,7 @@ class StateSent(_Sent, frozen=True, kw_only=True):
     elapsed: str
     left: str
     view: View
-    volumes: tuple[VolumeLine, ...]
+    systems: tuple[SystemLine, ...]
     energy: tuple[Energy, ...]
 
 
@@ -109,7 +109,7 @@ class DecisionLine(_Sent, frozen=True, kw_only=True):
     chain: str
     reason: str
     trusted: bool | None = None
-    beta: float | None = None
+    coordinate: float | None = None
     value: float | None = None
     baseline: float | None = None
 
@@ -121,7 +121,7 @@ class ChainSent(_Sent, frozen=True, kw_only=True):
     """
 
     chain: str
-    beta: float
+    coordinate: float
     system: str
     updates: int
     warmup: int
@@ -177,9 +177,9 @@ def campaign_line(number: int, now: float, followed: Followed) -> CampaignLine:
     except MetalforgeError:
         return line
     view = view_of(state, now, last_decisions=0)
-    first = view.volumes[0]
-    estimates = [e for e in state.estimates if e.dims == first.dims]
-    spark = [value for e in estimates if (value := e.error if view.target == "curve" else e.beta_c) is not None]
+    first = view.systems[0]
+    estimates = [e for e in state.estimates if e.system == first.system]
+    spark = [value for e in estimates if (value := e.error if view.target == "curve" else e.result) is not None]
     return msgspec.structs.replace(
         line,
         name=view.name,
@@ -193,12 +193,12 @@ def campaign_line(number: int, now: float, followed: Followed) -> CampaignLine:
     )
 
 
-def _found_text(view: View, volume: VolumeView) -> str:
+def _found_text(view: View, volume: SystemView) -> str:
     """Return what is found of a system, by name; nothing where nothing is."""
     if volume.error is None:
         return ""
     peak = view.target == "peak"
-    found = f"{view.words.found} = {number_text(volume.beta_c, volume.error)}" if peak else volume.reason
+    found = f"{view.words.found} = {number_text(volume.result, volume.error)}" if peak else volume.reason
     return found + view.after_text(volume)
 
 
@@ -206,9 +206,9 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
     """Return the state of a campaign, by the clock or at the time of its last record."""
     state = followed.state
     view = view_of(state, state.last_at if now is None else now, last_decisions=0)
-    volumes = tuple(
-        VolumeLine(
-            system=system_text(volume.dims),
+    systems = tuple(
+        SystemLine(
+            system=system_text(volume.system),
             found=_found_text(view, volume),
             established=volume.established,
             reason=volume.reason,
@@ -217,7 +217,7 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
                 for item in volume.evidence
             ),
         )
-        for volume in view.volumes
+        for volume in view.systems
     )
     return StateSent(
         at=followed.records,
@@ -228,7 +228,7 @@ def state_sent(followed: Followed, now: float | None = None) -> StateSent:
         elapsed=duration(view.elapsed_s),
         left="" if view.left_s is None else duration(view.left_s),
         view=view,
-        volumes=volumes,
+        systems=systems,
         energy=tuple(entry for _, entry in sorted(state.energy.items())),
     )
 
@@ -257,7 +257,7 @@ def _decision(at: int, record: Assigned | Commanded | Decided, began: float) -> 
         reason=one_line(record.reason),
     )
     if isinstance(record, Assigned):
-        return msgspec.structs.replace(line, beta=record.beta, baseline=record.baseline)
+        return msgspec.structs.replace(line, coordinate=record.coordinate, baseline=record.baseline)
     return msgspec.structs.replace(
         line, what=record.what, trusted=record.trusted, value=record.value, baseline=record.baseline
     )
@@ -273,8 +273,8 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
     histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
     return ChainSent(
         chain=name,
-        beta=chain.beta,
-        system=system_text(chain.dims),
+        coordinate=chain.coordinate,
+        system=system_text(chain.system),
         updates=chain.rows,
         warmup=chain.warmup,
         first=thinned(shown.series[0]),

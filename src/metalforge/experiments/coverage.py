@@ -224,7 +224,7 @@ def _said(case: Case, seed: int, found: Finding, stopped_by: str, updates: int, 
     return CoverageOutcome(
         case=case.name,
         seed=seed,
-        beta_c=None if peak is None else peak.beta_c,
+        beta_c=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         established=found.established,
         stopped_by=stopped_by,

@@ -118,8 +118,8 @@ class Gated:
         self._brief = Brief(
             id="c0000",
             stream=task.stream,
-            dims=case.dims,
-            beta=case.beta,
+            system=case.dims,
+            coordinate=case.beta,
             start=Lattice().start_of(task.stream),
             quenched=0,
             warmup_ends=WARMUP,

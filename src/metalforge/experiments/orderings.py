@@ -190,7 +190,7 @@ def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
     """Return how many combined errors lie between the beta_c of two runs; None where one has none."""
     if outcome.found is None or other.found is None:
         return None
-    return (outcome.found.beta_c - other.found.beta_c) / hypot(outcome.found.error, other.found.error)
+    return (outcome.found.result - other.found.result) / hypot(outcome.found.error, other.found.error)
 
 
 PULL = 3.0
@@ -209,7 +209,7 @@ def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
         f"{outcome['cores']:.2f}",
         f"{outcome['updates_per_core_s']:.0f}",
         f"{outcome['effective_samples_per_core_s']:.1f}",
-        "not located" if found is None else f"{found.beta_c:.4f} +- {found.error:.4f}",
+        "not located" if found is None else f"{found.result:.4f} +- {found.error:.4f}",
         "" if pulled is None or outcome is base else f"{pulled:+.1f}",
         ", ".join(f"{where} {uses[where]:.0%}" for where in sorted(uses)),
         str(outcome.state.checked),
@@ -229,8 +229,8 @@ def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
     if single is not None and double is not None:
         yield from words("018.drift", single=single, double=double)
     first = scout.state.spec.theory.systems[0]
-    large = [chain for chain in scout.state.chains.values() if chain.dims == first]
-    betas = sorted({round(chain.beta, 4) for chain in large})
+    large = [chain for chain in scout.state.chains.values() if chain.system == first]
+    betas = sorted({round(chain.coordinate, 4) for chain in large})
     yield from words(
         "018.scout",
         large=sum(chain.rows for chain in large),
@@ -313,11 +313,11 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
     of = partial(row_of, task, outcome.name, precision=lattice_of(outcome.state.spec).precision, less=False)
     yield from (of(metric, figure, base[metric]) for metric, figure in outcome.figures.items())
     if outcome.found is not None:
-        beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found
+        beta_c, error, usual = outcome.found.result, outcome.found.error, base.found or outcome.found
         # A spread of n replicas is known to 1 / sqrt(2 (n - 1)) of itself.
         half = 1.96 * error / sqrt(2 * (REPLICAS - 1))
         yield of("beta_c_error", Interval.around(error, half), usual.error, less=True)
-        yield of("beta_c", Interval.around(beta_c, 1.96 * error), usual.beta_c)
+        yield of("beta_c", Interval.around(beta_c, 1.96 * error), usual.result)
     pulled = pull(outcome, base)
     if pulled is not None and outcome is not base:
         yield of("beta_c_pull", Interval.around(pulled, 1.96))

@@ -218,7 +218,7 @@ def steer(settings: Settings, low: float, high: float) -> Steered:
     )
     tape = tape_of("placement-tape", spec, True)
     seeds, rules = (3, Rules(budget=2000, warmup=40)) if settings.quick else (100, Rules(budget=6000, warmup=40))
-    truth = locate(tape.series, seed=1).beta_c
+    truth = locate(tape.series, seed=1).result
     makers: dict[str, Callable[[int], Steerer]] = {
         "steered": lambda seed: GaussianProcess(low, high, initial=INITIAL, fresh_cost=rules.fresh_cost, seed=seed),
         "even": lambda seed: build_steerer("uniform", low, high, points=POINTS),

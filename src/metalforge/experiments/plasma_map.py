@@ -236,7 +236,7 @@ def campaign_on(pools: SegmentPools, steerer: Steerer, seed: Sequence[int]) -> C
     points: dict[float, PointTransport] = {}
     costs, squares = [], []
     for visit in range(plan.visits):
-        place = steerer.ask(1)[0].beta
+        place = steerer.ask(1)[0].coordinate
         near = next((known for known in chains if abs(known - place) < 0.01 * (plasma.high - plasma.low)), place)
         new = pools.draw(near, plan.visit, f"c{visit}", rng)
         if near in chains:
@@ -267,9 +267,9 @@ class EvenWithEnds(HistorySteerer):
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return the places with the least work."""
-        spent = {one.beta: one.cost for one in self.history.observations}
+        spent = {one.coordinate: one.cost for one in self.history.observations}
         least = sorted(self.places, key=lambda place: spent.get(place, 0.0))
-        return [Suggestion(beta=place, reason="an even grid with its ends") for place in least[:n]]
+        return [Suggestion(coordinate=place, reason="an even grid with its ends") for place in least[:n]]
 
 
 def steerer_named(plan: MapPlan, arm: str) -> Steerer:

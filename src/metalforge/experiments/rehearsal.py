@@ -79,7 +79,7 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
         ]
         fresh = [place for place in asked if place.key not in number]
         for place in fresh:
-            number[place.key] = chains.add(place.log.beta, place.log.start)
+            number[place.key] = chains.add(place.log.coordinate, place.log.start)
         warm = chains.advance([number[p.key] for p in fresh], WARM_UP, _ladders(fresh)) if fresh else None
         column = {place.key: k for k, place in enumerate(fresh)}
         # The last visit of a budget may be shorter: its chain then goes on unseen, and is not asked for again.
@@ -183,6 +183,6 @@ def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, c
 def _block(place: _Place, segments: list[Segment], step: int) -> Block:
     order = place.order
     return Block(
-        visit=order.visit, chain=place.log.id, beta=place.log.beta, segments=segments, rung=place.rung,
+        visit=order.visit, chain=place.log.id, coordinate=place.log.coordinate, segments=segments, rung=place.rung,
         step=step, measured=order.until, done=True, links="", seconds=0.0, substrate=order.substrate, chi=0.0,
     )  # fmt: skip

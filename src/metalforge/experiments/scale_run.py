@@ -37,7 +37,7 @@ from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Opened, Record, StoppedBy
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.phases import Phase
 from metalforge.core.rows import Segment
 from metalforge.core.steering import Observation, Steerer, SteererState, Suggestion
@@ -293,7 +293,7 @@ class SimulatedCampaign:
                 return "seconds"
             return "target" if target_met(book.state) else None
 
-        def steer(spec: CampaignSpec, dims: Dims) -> Steerer:
+        def steer(spec: CampaignSpec, dims: System) -> Steerer:
             return _TimedSteerer(steerer_of(spec, dims), self._asked)
 
         lanes = [lane.who for lane in self.lanes.values()]
@@ -341,7 +341,7 @@ class SimulatedCampaign:
         for order in volley.orders:
             if order.brief is not None:
                 brief = order.brief
-                self._source.open(brief.id, brief.beta, brief.start)
+                self._source.open(brief.id, brief.coordinate, brief.start)
                 self._chains.setdefault(brief.id, _Chain(self.spec.warmup.longest, saved_at=at))
         lane.queue.append(volley)
         self._begin(at, lane)

@@ -36,7 +36,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Estimated, Record, Rows
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.conductor.scaling import VARIABLES, transition_curve
 from metalforge.lattice.campaign import Lattice
 from metalforge.substrates import discover
@@ -61,7 +61,7 @@ class SteeringCase(NamedTuple):
     """A lattice and a range of beta, with the target and the budgets that all arms share."""
 
     name: str
-    dims: Dims
+    dims: System
     beta: tuple[float, float]
     truth: float
     """Where the oracle is told that the peak is, by earlier campaigns."""
@@ -72,7 +72,7 @@ class SteeringCase(NamedTuple):
     """Work at which a campaign ends that has not reached its target."""
     campaigns: int = 24
     """Of each arm."""
-    scouts: tuple[Dims, ...] = ()
+    scouts: tuple[System, ...] = ()
     """Smaller volumes that are asked for besides: their peaks are the conductor's prior on the larger one."""
     base: tuple[float, float] | None = None
     """The prior of the arm `base`, where it is not that of the shipped curve."""
@@ -208,15 +208,15 @@ class SteeringLook(NamedTuple):
     error: float | None
 
 
-def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Iterator[SteeringLook]:
+def looks_of(records: Iterable[Record], state: CampaignState, dims: System) -> Iterator[SteeringLook]:
     """Give the looks at a volume; work is in its updates."""
-    share = {chain.id: prod(chain.dims) / prod(dims) for chain in state.chains.values()}
+    share = {chain.id: prod(chain.system) / prod(dims) for chain in state.chains.values()}
     work = 0.0
     for record in records:
         if isinstance(record, Rows):
             work += len(next(iter(record.columns.values()))) * share[record.chain]
-        elif isinstance(record, Estimated) and record.dims == dims:
-            yield SteeringLook(work, record.beta_c, record.error)
+        elif isinstance(record, Estimated) and record.system == dims:
+            yield SteeringLook(work, record.result, record.error)
 
 
 def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
@@ -228,7 +228,7 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
         looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
         found = finding(state, case.dims)
     fixed = next((look for look in reversed(looks) if look.work <= case.fixed), SteeringLook(0.0, None, None))
-    work = sum(chain.rows * prod(chain.dims) for chain in state.chains.values()) / prod(case.dims)
+    work = sum(chain.rows * prod(chain.system) for chain in state.chains.values()) / prod(case.dims)
     peak, said = found.transition, state.expected(case.dims)
     return SteeringOutcome(
         case=case.name,
@@ -238,7 +238,7 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
         fixed_error=fixed.error,
         reached=state.stopped_by == "target",
         work=work,
-        beta_c=None if peak is None else peak.beta_c,
+        beta_c=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         established=found.established,
         chains=len(state.chains),

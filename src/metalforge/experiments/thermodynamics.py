@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from metalforge import __version__
-from metalforge.campaign.analysis.finite_size import VolumePeak, extrapolate
+from metalforge.campaign.analysis.finite_size import SystemPeak, extrapolate
 from metalforge.campaign.findings import finding
 from metalforge.campaign.report.words import system_name
 from metalforge.campaign.running.campaign import Campaign
@@ -118,7 +118,7 @@ def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFoun
         silicon=", ".join(dict.fromkeys(s.model for s in state.opened.silicon if s.role == "produces")),
         updates=state.trajectories,
         seconds=seconds,
-        beta_c=None if peak is None else peak.beta_c,
+        beta_c=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         established=found.established,
         lacking=", ".join(item.name for item in found.evidence if not item.holds) or found.reason or "",
@@ -153,17 +153,17 @@ def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
             rows.append(_row(system_name(one.dims), one.beta_c, one.error, one.dims[3]))
     for n_t in sorted({one.dims[3] for one in found}):
         known, mine = PUBLISHED[n_t], [one for one in found if one.dims[3] == n_t]
-        peaks = [VolumePeak(one.dims, one.beta_c, one.error) for one in mine if one.beta_c is not None and one.error]
+        peaks = [SystemPeak(one.dims, one.beta_c, one.error) for one in mine if one.beta_c is not None and one.error]
         fit, cautions = extrapolate(peaks, FirstOrderLaw()) if peaks else (None, ())
         said += [f"N_t = {n_t}: {caution}" for caution in cautions]
         if fit is None:
             continue
-        apart = abs(fit.beta_c - known.beta_c) / (fit.error**2 + known.error**2) ** 0.5
+        apart = abs(fit.result - known.beta_c) / (fit.error**2 + known.error**2) ** 0.5
         whole = fit.consistent and all(one.established for one in mine) and n_t not in {dims[3] for dims in left}
-        limit, slope = with_error(fit.beta_c, fit.error), with_error(fit.h, fit.h_error)
+        limit, slope = with_error(fit.result, fit.error), with_error(fit.h, fit.h_error)
         text = f"{limit}, h = {slope}, chi2 {fit.chi2:.1f} / {fit.dof}"
         table.append((f"infinite, N_t = {n_t}", text, "yes" if whole else "no: not all lattices", "", "", ""))
-        rows.append(_row(f"infinite volume, N_t = {n_t}", fit.beta_c, fit.error, n_t))
+        rows.append(_row(f"infinite volume, N_t = {n_t}", fit.result, fit.error, n_t))
         asked = f"N_t = {n_t}: within two errors of {known.printed} ({known.short}), every lattice established"
         checks.append((asked, f"{apart:.1f} errors, established: {'yes' if whole else 'no'}", apart <= 2 and whole))
     seconds = sum(one.seconds for one in found)

@@ -176,7 +176,7 @@ def run_campaign(steerer: Steerer, source: TapeSource, rules: Rules, seed: int) 
     chains: list[_Running] = []
     spent = 0
     while suggestions := steerer.ask(1):
-        beta = suggestions[0].beta
+        beta = suggestions[0].coordinate
         number = next((i for i, chain in enumerate(chains) if abs(chain.beta - beta) < SAME), len(chains))
         fresh = number == len(chains)
         warmup = rules.warmup if fresh else 0
@@ -192,7 +192,7 @@ def run_campaign(steerer: Steerer, source: TapeSource, rules: Rules, seed: int) 
         seen = observe(_joined(chain.blocks), id=f"chain-{number}", cost=float(chain.cost))
         if seen is not None:
             # The tape's beta is up to half its spacing away; the steerer hears of the one it asked for.
-            steerer.tell([msgspec.structs.replace(seen, beta=beta)])
+            steerer.tell([msgspec.structs.replace(seen, coordinate=beta)])
     series = [_joined(chain.blocks) for chain in chains]
     beta_c, error = _located(series, rules, seed)
     return VirtualOutcome(spent, len(chains), beta_c, error)
@@ -202,8 +202,8 @@ def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[fl
     try:
         peak = locate(series, seed=seed, n_bootstrap=rules.n_bootstrap)
     except NotLocated:
-        return max(series, key=lambda one: float(np.var(one.order))).beta, None
-    return peak.beta_c, peak.error
+        return max(series, key=lambda one: float(np.var(one.order))).coordinate, None
+    return peak.result, peak.error
 
 
 def _joined(blocks: Sequence[PointSeries]) -> PointSeries:

@@ -85,8 +85,8 @@ def made_records(chains: int = 200, seed: int = 1) -> Iterator[Record]:
                 round=turn,
                 chain=name,
                 stream=number,
-                dims=DIMS,
-                beta=state.beta,
+                system=DIMS,
+                coordinate=state.beta,
                 updates=VISIT,
                 fresh=turn == 0,
                 substrate=lanes[number % LANES],
@@ -175,9 +175,9 @@ def _estimated(now: float, blocks: int, rng: np.random.Generator) -> Estimated:
     held = Evidence(name="effective samples", holds=blocks > 1000, value=float(blocks), needed=1000.0, text="more")
     return Estimated(
         at=now,
-        dims=DIMS,
+        system=DIMS,
         trajectories=blocks * BLOCK,
-        beta_c=float(PEAK + error * rng.standard_normal()),
+        result=float(PEAK + error * rng.standard_normal()),
         error=float(error),
         height=20.0,
         effective=float(blocks),

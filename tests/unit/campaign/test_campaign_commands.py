@@ -67,7 +67,9 @@ def test_a_campaign_that_was_paused_has_the_rows_of_one_that_was_not(tmp_path, a
         one.thread.join()
         state = campaign.state
     assert state.finished is not None
-    assert [(v.chain, v.beta, v.reason) for v in state.visits] == [(v.chain, v.beta, v.reason) for v in alone.visits]
+    assert [(v.chain, v.coordinate, v.reason) for v in state.visits] == [
+        (v.chain, v.coordinate, v.reason) for v in alone.visits
+    ]
     for name, chain in alone.chains.items():
         for column, values in chain.columns.items():
             assert state.chains[name].columns[column].array().tobytes() == values.array().tobytes()
@@ -98,8 +100,8 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
     wanted = [
         ("extend", {"trajectories": 90_000, "target_error": 0.001}, Extension(trajectories=90_000, target_error=0.001)),
         ("steerer", {"name": "uniform"}, Extension(steerer="uniform")),
-        ("volume", {"dims": (8, 8, 8, 2)}, Extension(volumes=((8, 8, 8, 2),))),
-        ("coupling", {"beta": "5.05,5.4", "widen": True}, Extension(betas=(5.05, 5.4), widen=True)),
+        ("system", {"system": (8, 8, 8, 2)}, Extension(systems=((8, 8, 8, 2),))),
+        ("coupling", {"at": "5.05,5.4", "widen": True}, Extension(couplings=(5.05, 5.4), widen=True)),
         ("remove", {"beta": 5.4}, Extension(remove=(5.4,))),
     ]
     with running(tmp_path / "run") as one:
@@ -117,7 +119,7 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
         one.command("resume")
         # Points that were asked for come first, the steerer's then, and the volume that was added has its share.
         one.until(lambda state: {v.by for v in state.visits[visits:]} >= {"user", "uniform"})
-        assert any(visit.dims == (8, 8, 8, 2) for visit in one.state.visits[visits:])
+        assert any(visit.system == (8, 8, 8, 2) for visit in one.state.visits[visits:])
 
 
 def test_two_campaigns_listen_at_once_each_for_its_owner_alone_and_below_long_paths(tmp_path):
@@ -193,9 +195,9 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path):
 
 
 def test_a_campaign_is_extended_while_it_runs(shared):
-    answer = shared.command("coupling", beta=5.111)
+    answer = shared.command("coupling", at=5.111)
     assert answer.accepted
-    shared.until(lambda state: any(visit.beta == 5.111 for visit in state.visits))
+    shared.until(lambda state: any(visit.coordinate == 5.111 for visit in state.visits))
     assert shared.state.pause is None
     assert 5.111 in shared.campaign.spec.steering.points
 
@@ -211,14 +213,14 @@ def test_a_campaign_is_extended_while_it_runs(shared):
         ("extend", {"target_error": "inf"}, "target_error"),
         ("steerer", {"name": "<b>nobody"}, "unknown steerer"),
         ("steerer", {"name": LONG.steering.steerer}, "already"),
-        ("volume", {"dims": "4,4,4,2"}, "already"),
-        ("volume", {"dims": "4,4,4"}, "four"),
-        ("volume", {"dims": "8,8,8,4"}, "N_t"),
-        ("coupling", {"beta": "-5", "widen": "yes"}, "beta_min"),
-        ("coupling", {"beta": "50"}, "within the range"),
-        ("coupling", {"beta": "5.1", "widen": "a lot"}, "yes or no"),
+        ("system", {"system": "4,4,4,2"}, "already"),
+        ("system", {"system": "4,4,4"}, "four"),
+        ("system", {"system": "8,8,8,4"}, "N_t"),
+        ("coupling", {"at": "-5", "widen": "yes"}, "beta_min"),
+        ("coupling", {"at": "50"}, "within the range"),
+        ("coupling", {"at": "5.1", "widen": "a lot"}, "yes or no"),
         ("remove", {"beta": "4.2"}, "must be one of the campaign"),
-        ("coupling", {"beta": "1e999"}, "numbers"),
+        ("coupling", {"at": "1e999"}, "numbers"),
         ("rewire", {"screen": "away"}, "beside"),
     ],
 )

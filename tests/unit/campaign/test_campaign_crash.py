@@ -135,7 +135,7 @@ def test_a_block_is_one_line_of_the_journal_that_a_kill_leaves_whole(name, tmp_p
     state, copies = with_copies(ORDERINGS[name], tmp_path, monkeypatch)
     whole = told(state)
     assert whole["checks"] or name in ("B", "C")
-    assert name != "B" or any(visit.dims == TARGET for visit in state.visits)  # a flag of the scout was followed
+    assert name != "B" or any(visit.system == TARGET for visit in state.visits)  # a flag of the scout was followed
     for number, directory in enumerate(copies[1 :: len(copies) // 12]):
         if number % 2:
             shutil.rmtree(directory / "chains", ignore_errors=True)

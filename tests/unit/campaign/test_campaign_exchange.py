@@ -65,7 +65,7 @@ def test_every_row_has_each_replica_once_and_both_views_are_in_the_journal(whole
     found = ladders(whole)
     assert len(found) >= 2
     for rungs in found.values():
-        assert all(a.beta < b.beta for a, b in pairwise(rungs))
+        assert all(a.coordinate < b.coordinate for a, b in pairwise(rungs))
         assert len({c.rows for c in rungs}) == len({c.warmup for c in rungs}) == 1
         replicas = np.array([c.column("replica", measured=False) for c in rungs])
         streams = sorted(c.stream for c in rungs)
@@ -162,7 +162,7 @@ def test_a_ladder_is_refined_where_swaps_are_rare_and_spread_where_they_are_freq
 
 def estimate_with(*wants):
     return Estimated(
-        dims=(4, 4, 4, 2), trajectories=1, beta_c=5.1, error=0.01, wants=tuple(wants), evidence=(), established=False
+        system=(4, 4, 4, 2), trajectories=1, result=5.1, error=0.01, wants=tuple(wants), evidence=(), established=False
     )
 
 
@@ -172,14 +172,16 @@ def test_exchange_begins_by_itself_where_the_evidence_asks_for_it_and_ends_where
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.state
         assert couplings_of(state, (4, 4, 4, 2), []) is None
-        state.apply(estimate_with(Want(beta=5.1, reach=0.02, start=EXCHANGE, item="crossings between the phases")))
+        state.apply(
+            estimate_with(Want(coordinate=5.1, reach=0.02, start=EXCHANGE, item="crossings between the phases"))
+        )
         found = couplings_of(state, (4, 4, 4, 2), [])
         if mode == "off":
             assert found is None
             return
         assert found is not None
-        assert found.betas[0] >= 5.04
-        assert found.betas[-1] <= 5.16
+        assert found.coordinates[0] >= 5.04
+        assert found.coordinates[-1] <= 5.16
         assert "tunnel" in found.reason
         state.apply(estimate_with())
         assert couplings_of(state, (4, 4, 4, 2), []) is None
@@ -247,7 +249,7 @@ def test_old_journals_have_no_ladders():
         b'"fresh":true,"substrate":"cpu:0","by":"grid","reason":"first"}',
         type=Assigned,
     )
-    assert visit.betas == ()
+    assert visit.coordinates == ()
 
 
 def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_path):

@@ -51,8 +51,8 @@ def test_processes_give_the_rows_of_threads_bit_for_bit(threads, tmp_path):
     state, rows = run(in_processes(threads), tmp_path / "run")
     assert rows == threads[1]
     assert sorted(decided(state)) == sorted(decided(threads[0]))
-    assert [(v.chain, v.beta, v.updates) for v in state.visits] == [
-        (v.chain, v.beta, v.updates) for v in threads[0].visits
+    assert [(v.chain, v.coordinate, v.updates) for v in state.visits] == [
+        (v.chain, v.coordinate, v.updates) for v in threads[0].visits
     ]
     if state.spec.theory.table() == "plasma":
         return  # heads do not read particles

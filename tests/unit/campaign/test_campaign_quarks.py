@@ -78,7 +78,9 @@ def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(reco
     """A chain alone measures the same, bit for bit; its solves are not counted as the trajectory's."""
     state = fold(records)
     log = state.chains["c0000"]
-    chain = Chain(SEA.lattice.chain(log.dims, log.beta, seed=SEA.seed, stream=log.stream, start="hot"), threads=1)
+    chain = Chain(
+        SEA.lattice.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
+    )
     warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
     for _ in range(log.warmup):
         warmup, _ = warm_up_step(chain, warmup)
@@ -153,7 +155,7 @@ def test_the_report_has_every_chain_with_its_susceptibility(records, tmp_path):
 def test_what_is_steered_and_located_is_the_real_part_of_the_loop(records):
     state = fold(records)
     for point, chain in zip(
-        state.points((4, 4, 4, 2)), sorted(state.chains.values(), key=lambda c: c.beta), strict=True
+        state.points((4, 4, 4, 2)), sorted(state.chains.values(), key=lambda c: c.coordinate), strict=True
     ):
         assert np.array_equal(point.order, chain.column("polyakov_re"))
 

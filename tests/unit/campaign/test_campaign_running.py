@@ -61,11 +61,11 @@ def test_a_campaign_goes_on_where_its_last_rows_undo_the_evidence(tmp_path, monk
 def test_the_last_estimate_is_the_result_that_is_quoted(spec, budget, tmp_path):
     with Campaign.open(msgspec.structs.replace(spec, budget=budget), tmp_path / "run") as campaign:
         state = campaign.run()
-        seen = campaign.view().volumes[0]
+        seen = campaign.view().systems[0]
     quoted, last = result_of(state).headline, state.estimates[-1]
     assert last.trajectories == state.trajectories
-    assert (last.beta_c, last.error) == (quoted.transition.beta_c, quoted.transition.error)
-    assert (seen.beta_c, seen.error, seen.evidence) == (last.beta_c, last.error, quoted.evidence)
+    assert (last.result, last.error) == (quoted.transition.result, quoted.transition.error)
+    assert (seen.result, seen.error, seen.evidence) == (last.result, last.error, quoted.evidence)
     assert f"all {len(seen.evidence)} requirements" in headline(state, result_of(state)) or not quoted.established
     if state.finished.stopped_by == "target":
         assert quoted.established
@@ -156,8 +156,8 @@ ASSIGNED = Assigned(
     round=0,
     chain="c0000",
     stream=0,
-    dims=(4, 4, 4, 2),
-    beta=5.1,
+    system=(4, 4, 4, 2),
+    coordinate=5.1,
     updates=100,
     fresh=True,
     substrate="cpu:0",

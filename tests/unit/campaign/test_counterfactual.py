@@ -40,11 +40,11 @@ def test_the_own_steerer_decides_as_it_did_until_outcomes_are_modelled(rounds, a
     """Deterministic: what was known at a decision is what the journal has before it."""
     until = len(records_of(rounds))
     own = counterfactual(rounds, at, until, ROUNDS.steering.steerer)
-    assert [visit.was for visit in own.visits] == [visit.beta for visit in visits_after(rounds, at)]
+    assert [visit.was for visit in own.visits] == [visit.coordinate for visit in visits_after(rounds, at)]
     exact = [visit for visit in own.visits if visit.exact]
     assert exact
-    assert [visit.beta for visit in exact] == [visit.was for visit in exact]
-    assert own.own_again == sum(visit.beta == visit.was for visit in own.visits) >= len(exact)
+    assert [visit.coordinate for visit in exact] == [visit.was for visit in exact]
+    assert own.own_again == sum(visit.coordinate == visit.was for visit in own.visits) >= len(exact)
 
 
 def test_decisions_are_exact_until_the_first_modelled_outcome_is_told(rounds):
@@ -55,16 +55,16 @@ def test_decisions_are_exact_until_the_first_modelled_outcome_is_told(rounds):
     after = records_of(rounds)[12:]
     first_end = next(n for n, record in enumerate(after) if isinstance(record, BlockDone) and record.done)
     assert exact.count(True) >= sum(isinstance(record, Assigned) for record in after[:first_end]) > 0
-    assert {visit.by for visit in found.visits if visit.beta is not None} == {"gaps"}
-    assert found.visits[0].beta != found.visits[0].was
+    assert {visit.by for visit in found.visits if visit.coordinate is not None} == {"gaps"}
+    assert found.visits[0].coordinate != found.visits[0].was
     assert all((visit.chi is None) == (visit.error is None) for visit in found.visits)
     assert any(visit.chi for visit in found.visits)
 
 
 def test_errors_go_with_the_effective_samples_that_visits_carry_to_the_peak():
-    own = counterfactual(GOLDEN, 1, len(LINES), "gaussian-process").volumes[0]
-    other = counterfactual(GOLDEN, 1, len(LINES), "uniform").volumes[0]
-    assert own.beta_c == other.beta_c
+    own = counterfactual(GOLDEN, 1, len(LINES), "gaussian-process").systems[0]
+    other = counterfactual(GOLDEN, 1, len(LINES), "uniform").systems[0]
+    assert own.result == other.result
     assert own.was == other.was > 10
     assert other.other < own.other  # an even grid puts less where the peak is
     for found in (own, other):
@@ -97,11 +97,11 @@ def ladder(tmp_path_factory):
 @pytest.mark.parametrize("at", [1, 60])
 def test_ladders_run_as_they_were_with_whoever_looks_at_results(ladder, at):
     found = counterfactual(ladder, at, None, ROUNDS.steering.steerer)
-    was = [beta for visit in visits_after(ladder, at) for beta in visit.betas]
-    assert [visit.beta for visit in found.visits] == was
+    was = [beta for visit in visits_after(ladder, at) for beta in visit.coordinates]
+    assert [visit.coordinate for visit in found.visits] == was
     assert all(visit.exact for visit in found.visits)
     assert found.own_again == len(was) > 0
-    for volume in found.volumes:
+    for volume in found.systems:
         assert volume.reason or volume.other == pytest.approx(volume.was)
 
 
@@ -109,7 +109,7 @@ def test_whoever_does_not_look_has_single_chains_for_the_work_of_a_ladder(ladder
     found = counterfactual(ladder, 1, None, "uniform")
     ladders = visits_after(ladder, 1)
     assert len(found.visits) == sum(visit.rungs for visit in ladders)
-    planned = [visit for visit in found.visits if visit.beta is not None]
+    planned = [visit for visit in found.visits if visit.coordinate is not None]
     assert {visit.by for visit in planned} == {"uniform"}
     assert all("ladder" not in visit.reason for visit in planned)
     assert len({visit.chain for visit in planned}) > 1

@@ -58,7 +58,7 @@ def test_well_measured_peaks_are_established(crossover, two_phases):
     for found, model in ((crossover, CROSSOVER), (two_phases, FIRST_ORDER)):
         assert found.lacking == ()
         assert found.established
-        assert abs(found.transition.beta_c - model.peak()[0]) < 3 * found.transition.error
+        assert abs(found.transition.result - model.peak()[0]) < 3 * found.transition.error
         assert found.wants == ()
 
 
@@ -136,7 +136,7 @@ def test_chains_that_are_missing_are_wanted_where_they_are_missing():
     found = finding_of(hot_only, PLAN, seed=1, n_bootstrap=40)
     wants = {want.item: want for want in found.wants}
     assert {"chains at the peak", "starts near the peak"} <= set(wants)
-    assert abs(wants["chains at the peak"].beta - found.transition.beta_c) < 1e-12
+    assert abs(wants["chains at the peak"].coordinate - found.transition.result) < 1e-12
     assert wants["starts near the peak"].start == "cold"
 
 
@@ -201,12 +201,12 @@ def found_large(large):
 
 def test_a_large_volume_is_established_though_chains_in_the_wings_missed_a_phase(found_large):
     located = found_large.located
-    moments = located.joint.moments(np.array([chain.beta for chain in located.chains]))[:, 0]
+    moments = located.joint.moments(np.array([chain.coordinate for chain in located.chains]))[:, 0]
     curve = 512 * (moments[2] - moments[1] ** 2)
     own = [(chain.chi - chi) / chain.chi_error for chain, chi in zip(located.chains, curve, strict=True)]
     assert max(np.abs(own)) > MAX_PULL  # by what a chain alone knows of its error, they contradict the others
     assert found_large.lacking == ()
-    assert abs(found_large.transition.beta_c - RARE.peak()[0]) < 3 * found_large.transition.error
+    assert abs(found_large.transition.result - RARE.peak()[0]) < 3 * found_large.transition.error
     assert found_large.transition.scatter == 1.0
 
 
@@ -235,8 +235,11 @@ def widened(point):
     ("fault", "item"),
     [
         (lambda chains: inside_one_phase(chains[8], upper=True, times=2), SHARES),  # stuck at the peak
-        (lambda chains: inside_one_phase(chains[4], upper=True)._replace(beta=chains[2].beta), SHARES),  # in a wing
-        (lambda chains: chains[14]._replace(beta=chains[8].beta), "pull of E and |L|"),  # not where it says
+        (
+            lambda chains: inside_one_phase(chains[4], upper=True)._replace(coordinate=chains[2].beta),
+            SHARES,
+        ),  # in a wing
+        (lambda chains: chains[14]._replace(coordinate=chains[8].beta), "pull of E and |L|"),  # not where it says
         (lambda chains: widened(chains[8]), "pull of chi"),
     ],
 )

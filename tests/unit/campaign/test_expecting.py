@@ -51,13 +51,13 @@ def test_the_journal_has_the_prior_before_the_first_visit_and_visits_follow_it(e
     records = read_journal(directory / JOURNAL, Record).records
     kinds = [record for record in records if isinstance(record, Assigned) or getattr(record, "what", "") == PEAK_PRIOR]
     assert isinstance(kinds[0], Decided)
-    assert (kinds[0].by, kinds[0].dims, kinds[0].value, kinds[0].width) == (USER, SMALL, 5.1, 0.01)
-    first = sorted(visit.beta for visit in state.visits[:2])
+    assert (kinds[0].by, kinds[0].system, kinds[0].value, kinds[0].width) == (USER, SMALL, 5.1, 0.01)
+    first = sorted(visit.coordinate for visit in state.visits[:2])
     assert all(5.0 < beta < 5.2 for beta in first)
     with Campaign.open(with_prior("off"), tmp_path / "off") as campaign:
         off = campaign.run()
     assert not priors(off)
-    assert sorted(visit.beta for visit in off.visits[:2]) == pytest.approx([4.95, 5.25])
+    assert sorted(visit.coordinate for visit in off.visits[:2]) == pytest.approx([4.95, 5.25])
 
 
 def test_a_resumed_campaign_asks_what_it_would_have_asked(expecting, tmp_path):
@@ -71,7 +71,7 @@ def test_a_resumed_campaign_asks_what_it_would_have_asked(expecting, tmp_path):
         with Campaign.resume(again) as campaign:
             resumed = campaign.run()
         assert len(priors(resumed)) == 1
-        assert [v.beta for v in resumed.visits] == [v.beta for v in state.visits]
+        assert [v.coordinate for v in resumed.visits] == [v.coordinate for v in state.visits]
         assert resumed.digest() == state.digest()
 
 
@@ -106,7 +106,7 @@ def opened(spec) -> CampaignState:
 
 def visit(number, beta, dims=SMALL):
     return Assigned(
-        visit=number, round=0, chain=f"c{number:04d}", stream=number, dims=dims, beta=beta, updates=80, fresh=True,
+        visit=number, round=0, chain=f"c{number:04d}", stream=number, system=dims, coordinate=beta, updates=80, fresh=True,
         substrate="cpu:0", by="test", reason="",
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_sea_quarks_and_steerers_that_expect_nothing_have_no_prior():
 
 def look(dims, *, established, beta_c=5.08, error=0.002):
     return Estimated(
-        dims=dims, trajectories=100, beta_c=beta_c, error=error, height=1.0, width=0.04, established=established
+        system=dims, trajectories=100, result=beta_c, error=error, height=1.0, width=0.04, established=established
     )
 
 
@@ -213,13 +213,13 @@ class Follows:
         self.prior = prior
 
     def ask(self, n=1, pending=()):
-        return [Suggestion(beta=beta, reason="") for beta in self.at(self.prior[0], n)]
+        return [Suggestion(coordinate=beta, reason="") for beta in self.at(self.prior[0], n)]
 
     def tell(self, observations):
         pass
 
     def state(self):
-        return SteererState(name=self.name, beta_min=4.9, beta_max=5.3)
+        return SteererState(name=self.name, low=4.9, high=5.3)
 
 
 def erratic(mean, n):
@@ -240,7 +240,7 @@ def erratic(mean, n):
 def test_a_visit_is_a_heads_where_the_steerer_would_be_elsewhere_without_its_word(word, at, baseline, by_head):
     state = opened(ROUNDS)
     for by, head, value in ((RULE, "", 5.1), (READ, HEAD, word)):
-        state.apply(Decided(what=PEAK_PRIOR, dims=SMALL, by=by, head=head, reason="", value=value, width=0.01))
+        state.apply(Decided(what=PEAK_PRIOR, system=SMALL, by=by, head=head, reason="", value=value, width=0.01))
     plan = VisitPlan(spec=ROUNDS, steerers={SMALL: Follows(at)})
     found = plan.next(Assignee("cpu:0", (SMALL,)), state, [], rounds=0, number=0)
     assert (found.head, found.baseline, found.by_head) == (HEAD, baseline, by_head)
@@ -251,13 +251,13 @@ def test_visits_that_are_decided_together_are_compared_in_order_of_beta():
     """The same three places in another order are the same decision."""
     state = opened(ROUNDS)
     for by, head, value in ((RULE, "", 5.1), (READ, HEAD, 5.2)):
-        state.apply(Decided(what=PEAK_PRIOR, dims=SMALL, by=by, head=head, reason="", value=value, width=0.01))
+        state.apply(Decided(what=PEAK_PRIOR, system=SMALL, by=by, head=head, reason="", value=value, width=0.01))
     places = [5.25, 4.95, 5.15]
     steerer = Follows(lambda mean, n: places if mean > 5.15 else places[::-1])
     ahead = AskAhead(3)
     found = [ahead.next(SMALL, steerer, [], state) for _ in range(3)]
-    assert [one.found.beta for one in found] == places
-    assert [one.baseline.beta for one in found] == places
+    assert [one.found.coordinate for one in found] == places
+    assert [one.baseline.coordinate for one in found] == places
 
 
 def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():
@@ -275,10 +275,10 @@ def test_a_larger_volume_begins_after_the_first_points_of_its_scout(tmp_path):
     spec = with_prior("auto", theory=lattice, budget=Budget(trajectories=2500))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
-    order = [visit.dims for visit in state.visits]
+    order = [visit.system for visit in state.visits]
     assert set(order[:4]) == {SMALL}
     assert LARGE in order
-    moved = next(decision for decision in priors(state) if decision.dims == LARGE and "scout" in decision.by)
+    moved = next(decision for decision in priors(state) if decision.system == LARGE and "scout" in decision.by)
     assert "4x4x4x2" in moved.reason
 
 

@@ -18,7 +18,7 @@ from metalforge.campaign.store.records import Extended, Finished, Interrupted, R
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import ROUNDS
 
-MORE = Extension(trajectories=700, betas=(4.85, 5.07), widen=True, volumes=((4, 4, 8, 2),))
+MORE = Extension(trajectories=700, couplings=(4.85, 5.07), widen=True, systems=((4, 4, 8, 2),))
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     new = after.visits[len(before.visits) :]
     asked = [visit for visit in new if visit.by == "user"]
     # Both points in both volumes, before the steerer is asked again; the range has grown to hold them.
-    assert {(visit.dims, visit.beta) for visit in asked} == {
-        (d, b) for d in after.spec.theory.volumes for b in MORE.betas
+    assert {(visit.system, visit.coordinate) for visit in asked} == {
+        (d, b) for d in after.spec.theory.volumes for b in MORE.coordinates
     }
     assert new[: len(asked)] == asked
     assert after.spec.theory.beta_min == 4.85
@@ -85,10 +85,10 @@ def test_a_campaign_interrupted_before_a_round_began_can_be_extended(tmp_path):
     with Campaign.open(ROUNDS, directory) as campaign:
         campaign.interrupt("test")
         assert isinstance(campaign.run().interrupted[-1], Interrupted)
-    with Campaign.resume(directory, more=Extension(trajectories=900, betas=(5.07,))) as campaign:
+    with Campaign.resume(directory, more=Extension(trajectories=900, couplings=(5.07,))) as campaign:
         state = campaign.run()
     assert state.finished is not None
-    assert any(visit.by == "user" and visit.beta == 5.07 for visit in state.visits)
+    assert any(visit.by == "user" and visit.coordinate == 5.07 for visit in state.visits)
 
 
 def test_time_between_the_end_and_the_extension_does_not_count(finished):
@@ -115,7 +115,7 @@ def test_the_limit_that_ended_it_is_lifted_and_others_stay(finished):
     assert more.seconds == 560.0
     assert more.target_error == 0.01
     state.finished = msgspec.structs.replace(state.finished, stopped_by="target")
-    assert extended(state, Extension(betas=(5.1,))).budget == Budget(trajectories=1200, seconds=500.0)
+    assert extended(state, Extension(couplings=(5.1,))).budget == Budget(trajectories=1200, seconds=500.0)
     assert extended(state, Extension(target_error=0.002)).budget.target_error == 0.002
 
 
@@ -154,44 +154,44 @@ def test_a_coupling_outside_the_range_is_refused_unless_the_range_is_widened(fin
     state = state_of(finished)
     for outside in (50.0, 4.899):
         with pytest.raises(SpecError, match="within the range"):
-            asked_beside(ROUNDS, Extension(betas=(5.0, outside)))
+            asked_beside(ROUNDS, Extension(couplings=(5.0, outside)))
         with pytest.raises(SpecError, match="within the range"):
-            extended(state, Extension(trajectories=500, betas=(outside,)))
-    assert asked_beside(ROUNDS, Extension(betas=(50.0,), widen=True)).theory.beta_max == 50.0
-    assert extended(state, Extension(trajectories=500, betas=(4.9, 5.3))).theory == ROUNDS.theory
+            extended(state, Extension(trajectories=500, couplings=(outside,)))
+    assert asked_beside(ROUNDS, Extension(couplings=(50.0,), widen=True)).theory.beta_max == 50.0
+    assert extended(state, Extension(trajectories=500, couplings=(4.9, 5.3))).theory == ROUNDS.theory
 
 
 def test_a_point_that_is_removed_is_visited_no_more_and_its_range_goes(copy):
     before = state_of(copy)
     busy = max(before.chains.values(), key=lambda chain: chain.measured)
-    with Campaign.resume(copy, more=Extension(trajectories=20, betas=(5.07, 6.0), widen=True)) as campaign:
+    with Campaign.resume(copy, more=Extension(trajectories=20, couplings=(5.07, 6.0), widen=True)) as campaign:
         assert campaign.spec.steering.points == (5.07, 6.0)
-    gone = (busy.beta, 6.0)
+    gone = (busy.coordinate, 6.0)
     with Campaign.resume(copy, more=Extension(trajectories=900, remove=gone)) as campaign:
         after = campaign.run()
     assert after.spec.theory == ROUNDS.theory
     assert after.spec.steering.points == (5.07,)
     new = after.visits[len(before.visits) :]
-    assert 5.07 in [visit.beta for visit in new]
+    assert 5.07 in [visit.coordinate for visit in new]
     assert len(new) > 3
-    assert not any(after.spec.near(visit.beta, gone) for visit in new)
+    assert not any(after.spec.near(visit.coordinate, gone) for visit in new)
     assert after.chains[busy.id].measured == busy.measured  # what was measured stays
     with pytest.raises(SpecError, match=r"5\.07"):
         extended(after, Extension(trajectories=900, remove=(5.2999,)))
-    again = extended(after, Extension(trajectories=900, betas=(busy.beta,)))
+    again = extended(after, Extension(trajectories=900, couplings=(busy.coordinate,)))
     assert again.steering.removed == (6.0,)
 
 
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        (Extension(betas=(5.1,)), "--trajectories"),
+        (Extension(couplings=(5.1,)), "--trajectories"),
         (Extension(target_error=0.001), "--trajectories"),
         (Extension(seconds=5.0, trajectories=90), "deterministic"),
         (Extension(trajectories=-5), "positive"),
-        (Extension(trajectories=500, volumes=((4, 4, 4, 2),)), "already"),
-        (Extension(trajectories=500, volumes=((8, 8, 8, 4),)), "N_t"),
-        (Extension(trajectories=500, volumes=((8, 8, 7, 2),)), "even"),
+        (Extension(trajectories=500, systems=((4, 4, 4, 2),)), "already"),
+        (Extension(trajectories=500, systems=((8, 8, 8, 4),)), "N_t"),
+        (Extension(trajectories=500, systems=((8, 8, 7, 2),)), "even"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_and_leaves_the_journal_alone(copy, more, word):
@@ -205,38 +205,38 @@ def test_an_ordering_that_runs_one_volume_takes_no_other(finished):
     state = state_of(finished)
     state.opened = msgspec.structs.replace(state.opened, spec=msgspec.structs.replace(ROUNDS, ordering="A"))
     with pytest.raises(SpecError, match="ordering A"):
-        extended(state, Extension(trajectories=500, volumes=((8, 8, 8, 2),)))
+        extended(state, Extension(trajectories=500, systems=((8, 8, 8, 2),)))
 
 
 def test_beside_a_spec_budgets_and_volumes_take_its_place():
-    spec = asked_beside(preset("demo"), Extension(seconds=30.0, target_error=0.004, volumes=((12, 12, 12, 4),)))
+    spec = asked_beside(preset("demo"), Extension(seconds=30.0, target_error=0.004, systems=((12, 12, 12, 4),)))
     assert (spec.budget.seconds, spec.budget.target_error) == (30.0, 0.004)
     assert spec.theory.volumes == ((12, 12, 12, 4),)
     assert spec.theory.beta_min == preset("demo").theory.beta_min
-    six = asked_beside(preset("demo"), Extension(volumes=((12, 12, 12, 6),))).theory
-    assert six.beta_min < 5.894 < six.beta_max
-    assert asked_beside(CampaignSpec(), Extension(betas=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
+    six = asked_beside(preset("demo"), Extension(systems=((12, 12, 12, 6),))).theory
+    assert six.low < 5.894 < six.high
+    assert asked_beside(CampaignSpec(), Extension(couplings=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
     assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
     with pytest.raises(SpecError, match="sea quarks"):
-        asked_beside(preset("dynamical-nf4"), Extension(volumes=((8, 8, 8, 6),)))
+        asked_beside(preset("dynamical-nf4"), Extension(systems=((8, 8, 8, 6),)))
 
 
 def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
     tiny = preset("plasma-tiny")
-    spec = asked_beside(tiny, Extension(volumes=((300,), (200,)), betas=(30.0, 120.0), widen=True))
+    spec = asked_beside(tiny, Extension(systems=((300,), (200,)), couplings=(30.0, 120.0), widen=True))
     assert spec.theory.particles == (300, 200)
     assert (spec.theory.gamma_min, spec.theory.gamma_max) == (30.0, 400.0)
     assert [math.exp(at) for at in spec.steering.points] == pytest.approx([30.0, 120.0])
     assert spec.theory is None
     for wrong, word in (
-        (Extension(volumes=((8, 8, 8, 4),)), "number of particles, as in 500"),
-        (Extension(betas=(-1.0,)), "Gamma must be positive"),
-        (Extension(volumes=((20,),)), "particles"),
+        (Extension(systems=((8, 8, 8, 4),)), "number of particles, as in 500"),
+        (Extension(couplings=(-1.0,)), "Gamma must be positive"),
+        (Extension(systems=((20,),)), "particles"),
     ):
         with pytest.raises(SpecError, match=word):
             asked_beside(tiny, wrong)
     with pytest.raises(SpecError, match="four extents"):
-        asked_beside(preset("demo"), Extension(volumes=((500,),)))
+        asked_beside(preset("demo"), Extension(systems=((500,),)))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -18,8 +18,8 @@ def analyse_volumes(peaks):
 
 
 BASE = Transition(
-    dims=(8, 8, 8, 4),
-    beta_c=5.69,
+    system=(8, 8, 8, 4),
+    result=5.69,
     error=0.001,
     height=1.0,
     height_error=0.1,
@@ -29,7 +29,7 @@ BASE = Transition(
     samples=4000,
     n_effective=100.0,
     tau_int=20.0,
-    betas=(5.68, 5.7),
+    coordinates=(5.68, 5.7),
     left_out=(),
     n_bootstrap=100,
 )
@@ -45,11 +45,11 @@ def on_line(ns, h=0.12, beta_c=5.6925):
 
 def test_a_line_is_found_exactly():
     found = analyse_volumes([peak(24, on_line(24)), peak(12, on_line(12)), peak(16, on_line(16), 0.0005)])
-    assert found.fit.beta_c == pytest.approx(5.6925, abs=1e-9)
+    assert found.fit.result == pytest.approx(5.6925, abs=1e-9)
     assert found.fit.h == pytest.approx(0.12, abs=1e-7)
     assert found.fit.chi2 == pytest.approx(0, abs=1e-9)
     assert found.fit.dof == 1
-    assert [p.dims[0] for p in found.peaks] == [12, 16, 24]
+    assert [p.system[0] for p in found.peaks] == [12, 16, 24]
     assert found.cautions == ()
 
 
@@ -67,23 +67,23 @@ def test_the_fit_is_scipys():
     _, plain = curve_fit(line, x, values, sigma=errors, absolute_sigma=True)
     scatter = np.diag(errors**2) + 16**2 * (fit.h**2 + plain[1, 1]) * np.outer(x**2, x**2)
     best, covariance = curve_fit(line, x, values, sigma=scatter, absolute_sigma=True)
-    assert (fit.beta_c, fit.h) == pytest.approx(tuple(best), rel=1e-4)
+    assert (fit.result, fit.h) == pytest.approx(tuple(best), rel=1e-4)
     assert (fit.error, fit.h_error) == pytest.approx(tuple(np.sqrt(np.diag(covariance))), rel=1e-4)
 
 
 def test_two_volumes_determine_the_line_and_are_said_to():
     found = analyse_volumes([peak(12, on_line(12), 0.002), peak(16, on_line(16))])
-    assert found.fit.beta_c == pytest.approx(5.6925, abs=1e-9)
+    assert found.fit.result == pytest.approx(5.6925, abs=1e-9)
     assert found.fit.dof == 0
     assert any("nothing confirms" in caution for caution in found.cautions)
 
 
 def test_volumes_that_do_not_scale_take_no_part():
     three = analyse_volumes([peak(8, 5.6916), peak(12, on_line(12)), peak(16, on_line(16))])
-    assert three.fit.volumes == ((12, 12, 12, 4), (16, 16, 16, 4))
+    assert three.fit.systems == ((12, 12, 12, 4), (16, 16, 16, 4))
     assert any("8x8x8x4 left out" in caution for caution in three.cautions)
     four = analyse_volumes([peak(8, 5.6916), *(peak(n, on_line(n)) for n in (12, 16, 24))])
-    assert four.fit.beta_c == pytest.approx(5.6925, abs=1e-9)
+    assert four.fit.result == pytest.approx(5.6925, abs=1e-9)
     few = analyse_volumes([peak(8, 5.6916), peak(12, on_line(12))])
     assert few.fit is None
     assert any("no extrapolation" in caution for caution in few.cautions)
@@ -115,7 +115,7 @@ def test_every_volume_adds_its_part_to_the_variance():
     # By moving one peak at a time: near a line, beta_c is linear in them.
     for i, n in enumerate(sizes):
         moved = [peak(m, on_line(m) + 1e-6 * (m == n), e) for m, e in zip(sizes, errors, strict=True)]
-        slope = (analyse_volumes(moved).fit.beta_c - fit.beta_c) / 1e-6
+        slope = (analyse_volumes(moved).fit.result - fit.result) / 1e-6
         assert fit.variances[i] == pytest.approx((slope * errors[i]) ** 2, rel=1e-4)
 
 
@@ -136,7 +136,7 @@ def test_errors_hold_where_the_peaks_are_on_a_curve(nt, sizes, h, error, bend):
         x = (nt / np.array(sizes)) ** 3
         values = 5.7 - h * x + bend * h * x**2 + error * rng.normal(size=len(sizes))
         fit = analyse_volumes([peak(n, v, error, nt) for n, v in zip(sizes, values, strict=True)]).fit
-        pulls.append((fit.beta_c - 5.7) / fit.error)
+        pulls.append((fit.result - 5.7) / fit.error)
     assert 0.58 < np.mean(np.abs(pulls) < 1) < 0.88
     assert np.mean(np.abs(pulls) < 2) > 0.9
 
@@ -147,7 +147,7 @@ def test_three_volumes_of_n_t_2_give_the_published_coupling():
         [peak(6, 5.08772, 0.00017, 2), peak(8, 5.09020, 0.00012, 2), peak(12, 5.09298, 0.00020, 2)]
     ).fit
     assert found.consistent
-    assert abs(found.beta_c - 5.0948) < 2 * np.hypot(found.error, 0.0006)
+    assert abs(found.result - 5.0948) < 2 * np.hypot(found.error, 0.0006)
     assert found.error < 0.0005
 
 

@@ -30,7 +30,7 @@ def _blocks(chain, first, count):
         yield BlockDone(visit=0, chain=chain, step=end, links="", done=False, substrate="cpu:0", promised="last")
         drift = {"energy": 1e-16}
         yield Checked(chain=chain, step=end, substrate="cpu:0", precision="f64 against f80", drift=drift)
-        yield Estimated(dims=(8, 8, 8, 4), trajectories=end, beta_c=5.69, error=0.01)
+        yield Estimated(system=(8, 8, 8, 4), trajectories=end, result=5.69, error=0.01)
 
 
 @pytest.mark.chaos

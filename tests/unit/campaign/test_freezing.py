@@ -28,7 +28,7 @@ def campaign(seed, count=24, *, melts=MELTS, at_once=1, **how):
     steerer = Bisection(math.log(180), math.log(260))
     while len(rows) < count:
         for one in steerer.ask(at_once):
-            rows.append(rows_of(f"c{len(rows)}", one.beta, walk(rng, one.beta, melts=melts, **how)))
+            rows.append(rows_of(f"c{len(rows)}", one.coordinate, walk(rng, one.coordinate, melts=melts, **how)))
         for row in rows[-at_once:]:
             told = observed_growth(row)
             assert told is not None
@@ -146,10 +146,10 @@ def test_the_steerer_finds_the_crossing_and_keeps_to_both_sides_of_it():
     steerer = Bisection(math.log(180), math.log(260))
     asked = []
     for number in range(24):
-        at = steerer.ask(1)[0].beta
+        at = steerer.ask(1)[0].coordinate
         asked.append(at)
         steerer.tell([observed_growth(rows_of(f"c{number}", at, walk(rng, at)))])
-    assert asked[:2] == [steerer.history.beta_min, steerer.history.beta_max]
+    assert asked[:2] == [steerer.history.low, steerer.history.high]
     late = np.array(asked[8:])
     assert np.abs(late - MELTS).max() < 0.1  # none wasted on ends that are known
     assert 5 <= (late > MELTS).sum() <= 11

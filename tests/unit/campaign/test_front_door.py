@@ -41,14 +41,14 @@ def test_a_new_process_loads_the_same_numbers(found, directory):
     )
     done = subprocess.run([sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=True)
     sums = {name: float(rows["plaquette"].sum()) for name, rows in found.rows.items()}
-    wanted = [found.beta_c, found.error, found.established, found.reason, found.state.digest(), sums]
+    wanted = [found.result, found.error, found.established, found.reason, found.state.digest(), sums]
     assert json.loads(done.stdout) == wanted
 
 
 def test_a_result_says_what_it_rests_on(found):
     assert found.stopped_by == "trajectories"
     assert found.spec == SPEC
-    assert 4.9 < found.beta_c < 5.3
+    assert 4.9 < found.result < 5.3
     assert not found.established
     assert all(item.name in found.reason for item in found.evidence if not item.holds)
     assert str(found).startswith("beta_c(4^3x2): not established")

@@ -138,11 +138,11 @@ def said_by_head(shift):
     def news(self, state, dims):
         known, mean, width = state.expected(dims), 5.1, 0.02
         if known is None:
-            return Decided(what=PEAK_PRIOR, dims=dims, by="rule:transition", reason="", value=mean, width=width)
+            return Decided(what=PEAK_PRIOR, system=dims, by="rule:transition", reason="", value=mean, width=width)
         if known.head or sum(c.complete > 0 for c in state.chains.values()) < 3:
             return None
         return Decided(
-            what=PEAK_PRIOR, dims=dims, by="head:beta_priority", head="beta_priority", trusted=True, reason="",
+            what=PEAK_PRIOR, system=dims, by="head:beta_priority", head="beta_priority", trusted=True, reason="",
             value=mean + shift, width=width, baseline=mean,
         )  # fmt: skip
 
@@ -178,11 +178,11 @@ def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywh
     state, after = headed(0.1, tmp_path / "run", monkeypatch)
     moved = [visit for visit in after if visit.by_head]
     assert moved
-    assert all(visit.baseline != visit.beta for visit in moved)
+    assert all(visit.baseline != visit.coordinate for visit in moved)
     found = metalforge("replay", tmp_path / "run", "--without", "heads", "--json")
     visits = [entry for entry in found["decisions"] if entry["what"] == "visit"]
     assert [(e["decided"], e["baseline"], e["differs"]) for e in visits] == [
-        (visit.beta, visit.baseline, visit.by_head) for visit in after
+        (visit.coordinate, visit.baseline, visit.by_head) for visit in after
     ]
     account = found["heads"]["beta_priority"]
     assert account == metalforge("replay", tmp_path / "run", "--json")["heads"]["beta_priority"]
@@ -194,7 +194,7 @@ def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywh
     followed = Followed(tmp_path / "run")
     followed.advance()
     sent = [line for line in decisions_sent(followed) if (line.what, line.head) == ("visit", "beta_priority")]
-    assert [line.beta for line in sent] == [visit.beta for visit in moved]
+    assert [line.coordinate for line in sent] == [visit.coordinate for visit in moved]
     assert "beta_priority acts" in view_of(state, state.last_at).heads
 
 
@@ -202,8 +202,8 @@ def test_the_baseline_of_a_visit_is_where_a_campaign_without_the_head_measures(t
     state, after = headed(0.1, tmp_path / "headed", monkeypatch)
     without, _ = headed(0.0, tmp_path / "without", monkeypatch)
     first = after[0]
-    assert [v.beta for v in state.visits[: first.visit]] == [v.beta for v in without.visits[: first.visit]]
-    assert first.baseline == without.visits[first.visit].beta
+    assert [v.coordinate for v in state.visits[: first.visit]] == [v.coordinate for v in without.visits[: first.visit]]
+    assert first.baseline == without.visits[first.visit].coordinate
 
 
 def test_effects_that_were_measured_are_cited_by_a_row_that_is_there():

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from metalforge.campaign.analysis.finite_size import VolumePeak, extrapolate
+from metalforge.campaign.analysis.finite_size import SystemPeak, extrapolate
 from metalforge.campaign.findings import OTHERS, gains, target_looks, target_met
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.visits import VisitPlan
@@ -40,9 +40,9 @@ def estimate(state, dims, error, n=100, *, established=True, off=0.0):
     state.apply(
         Estimated(
             at=BEGAN,
-            dims=dims,
+            system=dims,
             trajectories=n,
-            beta_c=beta_c,
+            result=beta_c,
             error=error,
             effective=effective,
             established=established and error is not None,
@@ -61,7 +61,7 @@ class Anywhere:
     name = "anywhere"
 
     def ask(self, n, pending=()):
-        return [Suggestion(beta=5.7, reason="")]
+        return [Suggestion(coordinate=5.7, reason="")]
 
 
 def shared(spec, visits, *, located=True):
@@ -71,7 +71,7 @@ def shared(spec, visits, *, located=True):
     who = Assignee("cpu:0", spec.theory.volumes)
     for number in range(visits):
         state.apply(plan.next(who, state, (), rounds=0, number=number))
-        counts = {dims: sum(visit.dims == dims for visit in state.visits) for dims in spec.theory.volumes}
+        counts = {dims: sum(visit.system == dims for visit in state.visits) for dims in spec.theory.volumes}
         for dims, count in counts.items():
             if located and count:
                 estimate(state, dims, SIGMA[dims] / count**0.5)
@@ -79,7 +79,7 @@ def shared(spec, visits, *, located=True):
 
 
 def error_of(counts):
-    peaks = [VolumePeak(dims, on_line(dims), SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
+    peaks = [SystemPeak(dims, on_line(dims), SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
     return extrapolate(peaks)[0].error
 
 
@@ -95,7 +95,7 @@ def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
     assert target_error(state) is None
     estimate(state, VOLUMES[2], 0.001, n=700)
     estimate(state, VOLUMES[2], 0.0005, n=900)
-    peaks = [VolumePeak(dims, on_line(dims), error) for dims, error in ((VOLUMES[0], 0.002), (VOLUMES[2], 0.0005))]
+    peaks = [SystemPeak(dims, on_line(dims), error) for dims, error in ((VOLUMES[0], 0.002), (VOLUMES[2], 0.0005))]
     assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
     assert [seen.trajectories for seen in target_looks(state) if seen.error] == [700, 900]
 

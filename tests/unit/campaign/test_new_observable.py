@@ -56,7 +56,9 @@ def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
     records = read_journal(directory / JOURNAL, Record).records
     assert all("link_trace" in record.columns for record in records if isinstance(record, Rows))
     log = next(iter(fold(records).chains.values()))
-    chain = Chain(spec.theory.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start), threads=1)
+    chain = Chain(
+        spec.theory.chain(log.system, log.coordinate, seed=spec.seed, stream=log.stream, start=log.start), threads=1
+    )
     chain.update()
     assert log.columns["link_trace"][0] == link_trace(chain.field)
 

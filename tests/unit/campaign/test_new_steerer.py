@@ -24,8 +24,8 @@ class Descending:
 
     def ask(self, n=1, pending=()):
         taken = len(self.history.measured) + len(self.history.asked(n, pending))
-        betas = [self.history.beta_max - self.step * (taken + i) for i in range(n)]
-        return [Suggestion(beta=max(b, self.history.beta_min), reason="next below") for b in betas]
+        betas = [self.history.high - self.step * (taken + i) for i in range(n)]
+        return [Suggestion(coordinate=max(b, self.history.low), reason="next below") for b in betas]
 
     def state(self):
         return self.history.state(self.name, {"step": self.step})
@@ -48,7 +48,7 @@ def test_a_registered_steerer_steers():
         screening=campaign.Screening(device="software"),
     )
     found = campaign.run(spec)
-    assert [round(visit.beta, 6) for visit in found.state.visits] == [5.3, 5.2, 5.1]
+    assert [round(visit.coordinate, 6) for visit in found.state.visits] == [5.3, 5.2, 5.1]
     assert {visit.reason for visit in found.state.visits} == {"next below"}
     (visited,) = [item for item in found.evidence if item.name == "points visited"]
     assert visited.needed == 3

@@ -33,8 +33,8 @@ def of_corpus(spec, log):
     """Return the frames that the corpus's runner and door make of a campaign's chain."""
     entry = ChainEntry(
         part="train",
-        beta=log.beta,
-        dims=log.dims,
+        beta=log.coordinate,
+        dims=log.system,
         start=log.start,
         seed=spec.seed,
         stream=log.stream,
@@ -66,6 +66,6 @@ def test_a_chain_has_the_same_features_in_a_campaign_and_in_a_corpus(spec, tmp_p
             assert ours == pytest.approx(theirs, abs=ROUNDING), (log.id, name)
         compared |= {name for name, values in zip(NAMES, campaigns.T, strict=True) if np.ptp(values) > 0}
         # Another chain at another coupling is not alike: the test could fail.
-        other = FrameMaker(ChainContext(beta=log.beta + 0.05, dims=log.dims)).push("measure", log.columns)
+        other = FrameMaker(ChainContext(beta=log.coordinate + 0.05, dims=log.system)).push("measure", log.columns)
         assert not np.allclose(other.values[: len(campaigns)][:1], campaigns[:1], atol=ROUNDING)
     assert len(compared) > 15

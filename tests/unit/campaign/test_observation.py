@@ -26,7 +26,7 @@ def test_the_susceptibility_and_its_error_are_right_on_average(chains):
     # 120 chains: the mean to 3 %, the spread to 7 %.
     assert values.mean() == pytest.approx(truth, rel=0.1)
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(values.std(), rel=0.35)
-    assert (seen[0].beta, seen[0].id, seen[0].cost) == (5.69, "c0", 1050.0)
+    assert (seen[0].coordinate, seen[0].id, seen[0].cost) == (5.69, "c0", 1050.0)
 
 
 def test_nothing_is_said_of_a_chain_that_is_too_short(chains):

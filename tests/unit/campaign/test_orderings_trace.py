@@ -163,19 +163,19 @@ def test_b_runs_the_large_volume_at_flagged_beta_only(runs):
     dims, flagged, followed, unflagged = {}, set(), 0, set()
     for record in b.records:
         if isinstance(record, Assigned):
-            dims[record.chain] = record.dims, record.beta
-            if record.dims == TARGET:
+            dims[record.chain] = record.system, record.coordinate
+            if record.system == TARGET:
                 followed += 1
-                assert record.beta in flagged
+                assert record.coordinate in flagged
                 assert record.by == "follow"
                 assert "flagged by the scout" in record.reason
             else:
-                unflagged.add(record.beta)
+                unflagged.add(record.coordinate)
         if isinstance(record, Screened) and record.flagged and dims[record.chain][0] == SCOUT:
             flagged.add(dims[record.chain][1])
     assert followed > 0
     assert unflagged - flagged, "the scout flagged everything: the trace shows nothing"
-    places = {(visit.dims, visit.substrate) for visit in b.of(Assigned)}
+    places = {(visit.system, visit.substrate) for visit in b.of(Assigned)}
     assert places == {(SCOUT, "cpu:0"), (TARGET, "cpu:1")}
 
 
@@ -245,7 +245,7 @@ def test_e_wakes_its_producer_until_the_target_is_met_or_the_budget_is_spent(tmp
         # Each time it sleeps it is woken for one visit, until the end.
         assert re.fullmatch(r"v+(sw(v+))*s?(w(v+))?", told)
         assert told.count("sw") >= 2
-    assert [d.dims for d in sleeps(never.state)] == [TARGET] * len(sleeps(never.state))
+    assert [d.system for d in sleeps(never.state)] == [TARGET] * len(sleeps(never.state))
 
 
 def _matters(record):
@@ -267,7 +267,7 @@ def test_what_wakes_a_producer_is_evidence_that_lacks_or_a_target_that_is_not_me
     state.estimates = []
     state.extended.append(Extended(spec=changed(budget={"target_error": target})))
     if look is not None:
-        state.apply(Estimated(dims=TARGET, trajectories=1, beta_c=5.1, **look))
+        state.apply(Estimated(system=TARGET, trajectories=1, result=5.1, **look))
     assert (reason_to_wake(state, TARGET) is not None) == wakes
 
 
@@ -351,7 +351,7 @@ def test_two_producers_agree_with_one(tmp_path, runs):
     both = runs["C"]
     assert {visit.substrate for visit in one.of(Assigned)} == {"cpu:0"}
     found = [locate(run.state.points(TARGET), seed=1, n_bootstrap=60) for run in (one, both)]
-    pull = (found[0].beta_c - found[1].beta_c) / np.hypot(found[0].error, found[1].error)
+    pull = (found[0].result - found[1].result) / np.hypot(found[0].error, found[1].error)
     assert abs(pull) < 3
 
 
@@ -366,7 +366,11 @@ def test_chains_of_the_same_decisions_have_the_same_bits(tmp_path):
         other = second.chains[name]
         shared = min(chain.rows, other.rows)
         assert shared > 100
-        assert (chain.beta, chain.warmup, chain.phases[:shared]) == (other.beta, other.warmup, other.phases[:shared])
+        assert (chain.coordinate, chain.warmup, chain.phases[:shared]) == (
+            other.coordinate,
+            other.warmup,
+            other.phases[:shared],
+        )
         for column, values in chain.columns.items():
             assert values[:shared] == other.columns[column][:shared]
 

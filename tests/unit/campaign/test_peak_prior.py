@@ -30,36 +30,36 @@ def test_quantiles_invert_the_prior_and_never_leave_the_range(mean, width, share
 
 
 def test_a_prior_beyond_the_range_leaves_an_even_spread():
-    far = [s.beta for s in GaussianProcess(0.0, 1.0, prior=(40.0, 0.5)).ask(5)]
-    assert far == pytest.approx([s.beta for s in GaussianProcess(0.0, 1.0).ask(5)])
+    far = [s.coordinate for s in GaussianProcess(0.0, 1.0, prior=(40.0, 0.5)).ask(5)]
+    assert far == pytest.approx([s.coordinate for s in GaussianProcess(0.0, 1.0).ask(5)])
 
 
 def test_first_points_are_quantiles_on_both_flanks_whatever_is_under_way():
     steerer = GaussianProcess(LOW, HIGH, reach=REACH, prior=(PEAK, 0.02))
-    together = sorted(s.beta for s in steerer.ask(3))
+    together = sorted(s.coordinate for s in steerer.ask(3))
     pending: list[float] = []
     for _ in range(3):
-        pending.append(steerer.ask(1, pending)[0].beta)
+        pending.append(steerer.ask(1, pending)[0].coordinate)
     assert sorted(pending) == together
     assert together[1] == pytest.approx(PEAK, abs=0.005)
     assert PEAK - 0.05 < together[0] < PEAK - 0.02
     assert PEAK + 0.02 < together[2] < PEAK + 0.05
     assert "5.690(20)" in steerer.ask(1)[0].reason
     # A prior that knows the place exactly still looks at both flanks: a maximum is one by what is beside it.
-    sharp = sorted(s.beta for s in GaussianProcess(LOW, HIGH, reach=REACH, prior=(PEAK, 1e-9)).ask(3))
+    sharp = sorted(s.coordinate for s in GaussianProcess(LOW, HIGH, reach=REACH, prior=(PEAK, 1e-9)).ask(3))
     assert sharp[2] - sharp[0] > REACH
     # Silicon that wants many chains before anything is known gets as many, all different.
-    assert len({s.beta for s in steerer.ask(12)}) == 12
+    assert len({s.coordinate for s in steerer.ask(12)}) == 12
 
 
 def test_without_a_prior_suggestions_are_what_they_were():
     # As before there were priors, to the last bit: these are places of a grid and of an even spread.
-    assert [s.beta for s in GaussianProcess(0.0, 1.0).ask(3, [0.5])] == [0.1, 0.9, 0.3]
+    assert [s.coordinate for s in GaussianProcess(0.0, 1.0).ask(3, [0.5])] == [0.1, 0.9, 0.3]
     betas = np.linspace(5.45, 5.95, 9)
     for more in ({}, {"reach": 0.03, "fresh_cost": 1.5}):
         plain, none = (told(betas, grid=61, paths=64, **more, **prior) for prior in ({}, {"prior": None}))
         assert plain.ask(3, [5.71]) == none.ask(3, [5.71])
-    found = [s.beta for s in told(betas, grid=61, paths=64, reach=0.03, fresh_cost=1.5).ask(3, [5.71])]
+    found = [s.coordinate for s in told(betas, grid=61, paths=64, reach=0.03, fresh_cost=1.5).ask(3, [5.71])]
     assert found == pytest.approx([5.7, 5.69, 5.68], abs=1e-9)
 
 
@@ -68,13 +68,13 @@ def test_a_peak_that_is_known_is_still_looked_at_from_as_many_points_as_were_ask
     steerer = GaussianProcess(4.9, 5.3, reach=0.0625, fresh_cost=1.3, initial=5, prior=(5.084, 0.004), paths=64)
     spent: dict[float, int] = {}
     for _ in range(9):
-        beta = steerer.ask(1)[0].beta
+        beta = steerer.ask(1)[0].coordinate
         spent[beta] = spent.get(beta, 0) + 1
         steerer.tell([measure(lorentz, beta, 5.084, 0.2 / np.sqrt(spent[beta]), rng, f"{beta}")])
     betas = sorted(spent)
     assert len(betas) == 5
     assert np.diff(betas).min() > 0.008  # beyond what a visit would take for a chain that is there
-    assert len({s.beta for s in GaussianProcess(4.9, 5.3, initial=5, prior=(5.084, 0.004)).ask(5)}) == 5
+    assert len({s.coordinate for s in GaussianProcess(4.9, 5.3, initial=5, prior=(5.084, 0.004)).ask(5)}) == 5
 
 
 def campaign(prior, seed, blocks=20):
@@ -84,7 +84,7 @@ def campaign(prior, seed, blocks=20):
     spent: dict[float, int] = {}
     with one_thread():
         for _ in range(blocks):
-            beta = steerer.ask(1)[0].beta
+            beta = steerer.ask(1)[0].coordinate
             spent[beta] = spent.get(beta, 0) + 1
             seen = measure(lorentz, beta, PEAK, 0.3 / np.sqrt(spent[beta]), rng, f"{beta}")
             steerer.tell([msgspec.structs.replace(seen, cost=spent[beta] + 0.4)])
@@ -104,7 +104,7 @@ def test_an_oracle_brings_the_samples_to_the_peak_and_a_wrong_prior_is_overruled
 def test_a_prior_is_a_setting_that_another_process_restores():
     betas = np.linspace(5.45, 5.95, 9).tolist()
     steerer = GaussianProcess(5.4, 6.0, grid=61, paths=64, reach=0.03, prior=[5.7, 0.01])
-    steerer.tell([Observation(beta=b, value=float(lorentz(b, PEAK)), error=0.1, id=str(b)) for b in betas])
+    steerer.tell([Observation(coordinate=b, value=float(lorentz(b, PEAK)), error=0.1, id=str(b)) for b in betas])
     line = msgspec.json.encode(steerer.state())
     assert msgspec.json.decode(line, type=SteererState).settings["prior"] == (5.7, 0.01)
     program = (

@@ -63,7 +63,10 @@ def test_trajectories_of_a_freezing_are_each_new(campaign):
     assert all(len(chain.visits) == 1 for chain in state.chains.values())
     assert {chain.start for chain in state.chains.values()} == {"two-phase"}
     assert {chain.warmup for chain in state.chains.values()} == {4}
-    assert [one.beta for one in list(state.chains.values())[:2]] == [state.spec.theory.low, state.spec.theory.high]
+    assert [one.coordinate for one in list(state.chains.values())[:2]] == [
+        state.spec.theory.low,
+        state.spec.theory.high,
+    ]
 
 
 def test_a_found_number_is_drawn_compared_and_quoted(campaign):
@@ -81,7 +84,7 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
         words = ["eta*", "trajectories"]
     assert found.established
     volumes = tuple(
-        msgspec.structs.replace(volume, established=True, evidence=found.evidence) for volume in result.volumes
+        msgspec.structs.replace(volume, established=True, evidence=found.evidence) for volume in result.systems
     )
     result = msgspec.structs.replace(result, volumes=volumes, **changed)
     assert "established" in next(plasma_lines(result))

@@ -22,7 +22,7 @@ def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     for chain in state.chains.values():
         own = [row for row in rows if row["chain"] == chain.id]
         assert {(row["lattice"], float(row["beta"]), row["start"]) for row in own} == {
-            (f"{chain.dims[0]}^3x4", chain.beta, chain.start)
+            (f"{chain.system[0]}^3x4", chain.coordinate, chain.start)
         }
         assert [int(row["update"]) for row in own] == list(range(chain.rows))
         assert [row["phase"] for row in own] == chain.phases
@@ -34,7 +34,7 @@ def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     table = list(csv.DictReader(io.StringIO(text)))
     for name in ("beta", "segment", "order", "chi", "chi_error", "b4"):
         assert [float(row[name]) for row in table] == [x for found in curves.values() for x in getattr(found, name)]
-    assert [row["lattice"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.beta]
+    assert [row["lattice"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.coordinate]
     assert len(table) > 100
 
     inside = re.search(r'href="data:text/csv;base64,([^"]*)" download="curves.csv"', page).group(1)

@@ -38,7 +38,7 @@ def text_of(html):
 def test_an_established_number_stands_in_the_title_with_what_it_rests_on(sure):
     result = result_of(sure)
     text, found = headline(sure, result), result.headline.transition
-    assert with_error(found.beta_c, found.error) in title(text)
+    assert with_error(found.result, found.error) in title(text)
     assert "is not established" not in text
     assert f"rests on {found.n_effective:.0f} independent samples in {found.n_blocks:.0f} blocks" in text
 
@@ -48,8 +48,8 @@ def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_i
     text, first = headline(unsure, result), result.headline
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
-    assert interval_text(first.transition.beta_c, first.transition.error) in text
-    assert with_error(first.transition.beta_c, first.transition.error) not in text
+    assert interval_text(first.transition.result, first.transition.error) in text
+    assert with_error(first.transition.result, first.transition.error) not in text
     lacking = [item for item in first.evidence if not item.holds]
     assert {item.name for item in lacking} >= {"effective samples", "independent blocks"}
     for item in lacking:
@@ -73,8 +73,8 @@ def test_an_extrapolation_needs_its_volumes_established():
     assert "beta_c of 12^3x4: not established" in text
     physics = transition_section(result, {})
     for part in (text, physics):
-        assert interval_text(fit.beta_c, fit.error) in part
-        assert with_error(fit.beta_c, fit.error) not in part
+        assert interval_text(fit.result, fit.error) in part
+        assert with_error(fit.result, fit.error) not in part
     assert "infinite volume: not established" in evidence_section(result, {})
 
 

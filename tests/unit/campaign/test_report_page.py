@@ -101,7 +101,7 @@ def test_the_numbers_are_those_of_the_result(written):
     result, page = result_of(state), Page(path)
     found = result.headline.transition
     assert page.has(
-        with_error(found.beta_c, found.error),
+        with_error(found.result, found.error),
         with_error(found.height, found.height_error),
         "the budget in seconds was spent",
         "metalforge scan 'a file.toml' --seed 1",
@@ -120,7 +120,7 @@ def test_the_numbers_are_those_of_the_result(written):
         "c0ffee",
     )
     for chain in result.chains:
-        assert page.has(chain.id, f"{chain.beta:.5f}", with_error(chain.chi.mean, chain.chi.error))
+        assert page.has(chain.id, f"{chain.coordinate:.5f}", with_error(chain.chi.mean, chain.chi.error))
         assert page.has(f"{chain.values['accepted'].mean:.0%}", f"{chain.values['cg_iterations'].mean:.0f}")
     assert page.has("CG per solve", "iterations per solve")
 
@@ -196,7 +196,7 @@ def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_publi
     state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=6000))
     result = result_of(state)
     text = headline(state, result)
-    assert with_error(result.extrapolation.beta_c, result.extrapolation.error) in text.split("</h1>")[0]
+    assert with_error(result.extrapolation.result, result.extrapolation.error) in text.split("</h1>")[0]
     assert "infinite spatial volume" in text
     assert "5.69254(24)" in text
 

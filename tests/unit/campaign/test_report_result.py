@@ -39,7 +39,7 @@ def test_beta_c_is_that_of_the_model(result):
     found = result.headline.transition
     beta_c, height = exact_peak()
     assert found.error < 0.01
-    assert abs(found.beta_c - beta_c) < 4 * found.error
+    assert abs(found.result - beta_c) < 4 * found.error
     assert abs(found.height - height) < 4 * found.height_error
     assert found.n_bootstrap == 200
 
@@ -59,7 +59,7 @@ def test_the_time_of_day_is_no_part_of_the_result(records, result):
 
 
 def test_every_chain_is_measured_after_its_warm_up(state, result):
-    assert [chain.beta for chain in result.chains] == sorted(chain.beta for chain in result.chains)
+    assert [chain.coordinate for chain in result.chains] == sorted(chain.coordinate for chain in result.chains)
     for chain in result.chains:
         log = state.chains[chain.id]
         plaquette = np.array(log.columns["plaquette"])[WARMUP:]
@@ -82,7 +82,7 @@ def test_the_json_form_has_these_fields_and_no_others(state, result, tmp_path):
         *("trajectories", "seconds", "stopped_by", "substrates", "energy", "heads", "answers", "faults", "report"),
     ]
     peak = result.headline.transition
-    assert found["beta_c"] == {"value": peak.beta_c, "error": peak.error, "reason": result.headline.reason or None}
+    assert found["beta_c"] == {"value": peak.result, "error": peak.error, "reason": result.headline.reason or None}
     assert found["trajectories"] == 5 * 2040
     assert found["stopped_by"] == "seconds"
     assert found["substrates"] == ("cpu:0", "cpu:1")
@@ -157,13 +157,13 @@ def test_several_volumes_are_extrapolated_and_that_is_the_headline():
     spec = spec_of(volumes=volumes)
     state = fold(records_of(spec))
     three = result_of(state)
-    assert [peak.dims for peak in three.finite_size.peaks] == [volumes[0], volumes[2], volumes[1]]
+    assert [peak.system for peak in three.finite_size.peaks] == [volumes[0], volumes[2], volumes[1]]
     fit = three.finite_size.fit
     # The model's peak does not move with the volume.
     assert abs(fit.h) < 4 * fit.h_error
-    assert abs(fit.beta_c - exact_peak()[0]) < 4 * fit.error
+    assert abs(fit.result - exact_peak()[0]) < 4 * fit.error
     said = msgspec.to_builtins(summary_of(state, three))
-    assert said["beta_c"]["value"] == said["infinite_volume"]["value"] == fit.beta_c
+    assert said["beta_c"]["value"] == said["infinite_volume"]["value"] == fit.result
     assert said["infinite_volume"]["volumes"] == (volumes[2], volumes[1])
     assert (said["infinite_volume"]["dof"], said["infinite_volume"]["error"]) == (0, fit.error)
     assert "left out" in said["infinite_volume"]["reason"]

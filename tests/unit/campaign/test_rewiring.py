@@ -129,11 +129,11 @@ def test_a_chain_whose_trajectories_are_refused_begins_again_with_finer_steps(tm
             accepted[i - rewiring.TRIED : i].mean() for i in range(rewiring.TRIED, len(steps) + 1)
         ]
         assert len(set(steps)) == 1  # nothing is tuned in a measurement
-        assert chain.id not in {point.chain for point in state.points(chain.dims)}
+        assert chain.id not in {point.chain for point in state.points(chain.system)}
     for visit in state.visits:
         if visit.instead_of:
             before, chain = state.chains[visit.instead_of], state.chains[visit.chain]
-            assert (chain.beta, chain.start) == (before.beta, before.start)
+            assert (chain.coordinate, chain.start) == (before.coordinate, before.start)
             assert chain.columns["n_steps"][0] == 2 * before.columns["n_steps"][-1] == visit.n_steps
     assert {visit.instead_of for visit in state.visits} >= {d.chain for d in given_up[:1]}
     assert not state.open_visits.keys() & {v.visit for v in state.visits if state.chains[v.chain].abandoned}

@@ -111,7 +111,7 @@ def test_a_deterministic_campaign_does_not_look_at_the_clock(rounds):
 
 
 def test_estimates_say_what_they_rest_on(rounds):
-    found = [look for look in of(rounds, Estimated) if look.beta_c is not None]
+    found = [look for look in of(rounds, Estimated) if look.result is not None]
     assert found
     for look in found:
         (item,) = [item for item in look.evidence if item.name == "overlap of neighbours"]
@@ -136,8 +136,8 @@ def test_visits_say_what_they_rest_on(rounds):
         assert list(visit.candidates) == sorted(visit.candidates)
         assert visit.mean > 0 < visit.width
         if "asked for" not in visit.reason:  # no chain that was there was near enough
-            nearest = min(range(len(visit.candidates)), key=lambda i: abs(visit.candidates[i] - visit.beta))
-            assert visit.candidates[nearest] == pytest.approx(visit.beta, abs=1e-6)
+            nearest = min(range(len(visit.candidates)), key=lambda i: abs(visit.candidates[i] - visit.coordinate))
+            assert visit.candidates[nearest] == pytest.approx(visit.coordinate, abs=1e-6)
             assert visit.acquisition[nearest] == max(visit.acquisition)
     assert all(visit.mean is None for visit in of(rounds, Assigned) if "a first look" in visit.reason)
 

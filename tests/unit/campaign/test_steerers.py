@@ -46,7 +46,9 @@ def curve(beta):
 def observed(betas, seed=1):
     rng = np.random.default_rng(seed)
     return [
-        Observation(beta=b, value=curve(b) * (1 + 0.1 * rng.normal()), error=0.1 * curve(b), cost=10.0, id=f"chain-{i}")
+        Observation(
+            coordinate=b, value=curve(b) * (1 + 0.1 * rng.normal()), error=0.1 * curve(b), cost=10.0, id=f"chain-{i}"
+        )
         for i, b in enumerate(betas)
     ]
 
@@ -62,13 +64,13 @@ def driven(steerer, rounds, workers=3):
     pending, suggested = [], []
     for i in range(rounds):
         while len(pending) < workers and (new := steerer.ask(1, pending)):
-            pending.append(new[0].beta)
+            pending.append(new[0].coordinate)
             suggested.append(new[0])
         if not pending:
             break
         beta = pending.pop(0)
         value = curve(beta) * (1 + 0.1 * rng.normal())
-        steerer.tell([Observation(beta=beta, value=value, error=0.1 * value, id=str(i))])
+        steerer.tell([Observation(coordinate=beta, value=value, error=0.1 * value, id=str(i))])
     return suggested
 
 
@@ -81,9 +83,9 @@ def test_suggestions_stay_in_the_range_and_avoid_what_is_pending(make):
     assert isinstance(steerer, Steerer)
     suggested = driven(steerer, 14)
     assert len(suggested) >= 14
-    assert all(LOW <= s.beta <= HIGH and s.reason for s in suggested)
-    pending = [s.beta for s in steerer.ask(4)]
-    more = [s.beta for s in steerer.ask(4, pending)]
+    assert all(LOW <= s.coordinate <= HIGH and s.reason for s in suggested)
+    pending = [s.coordinate for s in steerer.ask(4)]
+    more = [s.coordinate for s in steerer.ask(4, pending)]
     assert len(set(pending)) == len(pending)
     assert not {round(b, 9) for b in pending} & {round(b, 9) for b in more}
 
@@ -92,11 +94,11 @@ def test_points_at_the_very_ends_do_not_drive_a_steerer_out(make):
     steerer = make()
     steerer.tell(observed([LOW, LOW + 0.01, HIGH - 0.01, HIGH]))
     for _ in range(6):
-        new = [s.beta for s in steerer.ask(3, [LOW, HIGH])]
+        new = [s.coordinate for s in steerer.ask(3, [LOW, HIGH])]
         assert all(LOW <= beta <= HIGH for beta in new)
         if new:
             steerer.tell(
-                [Observation(beta=b, value=curve(b), error=0.05, id=f"{len(steerer.history)}-{b}") for b in new]
+                [Observation(coordinate=b, value=curve(b), error=0.05, id=f"{len(steerer.history)}-{b}") for b in new]
             )
 
 
@@ -117,7 +119,7 @@ def test_a_batch_begins_with_the_single_ask_and_repeats(make):
     steerer = make()
     steerer.tell(observed([5.62, 5.65, 5.68, 5.7, 5.73, 5.77]))
     assert steerer.ask(3)[0] == steerer.ask(1)[0]
-    assert [s.beta for s in steerer.ask(3)] == [s.beta for s in steerer.ask(3)]
+    assert [s.coordinate for s in steerer.ask(3)] == [s.coordinate for s in steerer.ask(3)]
 
 
 def test_state_survives_a_file_and_restores_the_same_asks(make):
@@ -134,7 +136,7 @@ def test_state_survives_a_file_and_restores_the_same_asks(make):
 def test_a_chain_that_goes_on_replaces_its_observation(make):
     steerer = make()
     steerer.tell(observed([5.62, 5.65, 5.68, 5.7, 5.73]))
-    longer = Observation(beta=5.68, value=1.25, error=0.01, cost=90.0, id="chain-2")
+    longer = Observation(coordinate=5.68, value=1.25, error=0.01, cost=90.0, id="chain-2")
     steerer.tell([longer])
     assert len(steerer.state().observations) == 5
     assert longer in steerer.state().observations
@@ -152,7 +154,7 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
     steerer.tell(observed([5.65, 5.7]))
     before = steerer.state()
     moved, outside = observed([5.66, 5.81])
-    good = Observation(beta=5.66, value=1.0, error=0.1, id="good")
+    good = Observation(coordinate=5.66, value=1.0, error=0.1, id="good")
     with pytest.raises(SpecError, match=r"`chain-1`.*beta 5.81"):
         steerer.tell([good, outside])
     with pytest.raises(SpecError, match=r"`tell`.*at least one"):
@@ -176,7 +178,7 @@ def test_an_empty_range_is_refused(low, high):
 
 
 def test_steerers_by_name_say_what_they_know():
-    assert build_steerer("uniform", LOW, HIGH, points=3).ask(3)[0].beta == pytest.approx(5.6 + 0.2 / 6)
+    assert build_steerer("uniform", LOW, HIGH, points=3).ask(3)[0].coordinate == pytest.approx(5.6 + 0.2 / 6)
     with pytest.raises(UnknownNameError, match="did you mean `gaps`"):
         build_steerer("gap", LOW, HIGH)
     with pytest.raises(SpecError, match=r"settings.*points"):
@@ -190,14 +192,14 @@ def test_van_der_corput_is_the_mirrored_binary_number():
 
 
 def test_uniform_refines_evenly_and_a_grid_is_visited_in_rounds():
-    halves = [s.beta for s in Uniform(0.0, 1.0).ask(7)]
+    halves = [s.coordinate for s in Uniform(0.0, 1.0).ask(7)]
     assert sorted(halves) == pytest.approx(np.arange(1, 8) / 8)
     grid = Uniform(0.0, 1.0, points=5)
-    first = [s.beta for s in grid.ask(5)]
+    first = [s.coordinate for s in grid.ask(5)]
     assert sorted(first) == pytest.approx((np.arange(5) + 0.5) / 5)
-    assert [s.beta for s in grid.ask(5, first)] == first
+    assert [s.coordinate for s in grid.ask(5, first)] == first
     # Any start of a round is nearly even: after three of nine cells no gap is half of the range.
-    some = sorted([0.0, 1.0, *(s.beta for s in Uniform(0.0, 1.0, points=9).ask(3))])
+    some = sorted([0.0, 1.0, *(s.coordinate for s in Uniform(0.0, 1.0, points=9).ask(3))])
     assert max(b - a for a, b in pairwise(some)) < 0.5
 
 
@@ -222,7 +224,7 @@ def test_largest_gaps_are_those_of_brute_force(measured, n):
 
 def test_gaps_of_one_width_come_from_the_lower_end_and_a_batch_closes_its_gaps():
     assert find_largest_gaps([5.3, 5.3 + 1e-13, 5.6], 5.0, 5.9, 2) == pytest.approx([5.15, 5.45])
-    assert [s.beta for s in Gaps(0.0, 1.0).ask(4)] == pytest.approx([0.5, 0.25, 0.75, 0.125])
+    assert [s.coordinate for s in Gaps(0.0, 1.0).ask(4)] == pytest.approx([0.5, 0.25, 0.75, 0.125])
     assert Gaps(0.0, 1.0).ask(1)[0].score == pytest.approx(1.0)
 
 
@@ -238,8 +240,8 @@ def test_adaptive_suggestions_keep_their_distance_and_their_range(measured, queu
         assert decision.saturated
     else:
         assert not decision.saturated
-        assert 5.0 <= decision.suggestion.beta <= 6.0
-        assert all(abs(decision.suggestion.beta - b) >= exclusion for b in [*measured, *queued])
+        assert 5.0 <= decision.suggestion.coordinate <= 6.0
+        assert all(abs(decision.suggestion.coordinate - b) >= exclusion for b in [*measured, *queued])
 
 
 def test_adaptive_takes_the_best_score_of_the_grid():
@@ -248,12 +250,12 @@ def test_adaptive_takes_the_best_score_of_the_grid():
 
     decision = steer_adaptive([], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=0.5)
     # priority + 0.5 * uncertainty falls off above 5.4 and rises below it.
-    assert decision.suggestion.beta == pytest.approx(5.4)
+    assert decision.suggestion.coordinate == pytest.approx(5.4)
     assert decision.suggestion.score == pytest.approx(0.2)
     # The uncertainty wins with a weight above one: candidates go to the far end.
-    assert steer_adaptive([], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=2.0).suggestion.beta == pytest.approx(
-        5.9
-    )
+    assert steer_adaptive(
+        [], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=2.0
+    ).suggestion.coordinate == pytest.approx(5.9)
     # An unknown uncertainty adds nothing.
     assert steer_adaptive([], [], 5.0, 6.0, score=lambda b: (-abs(b - 5.4), None), n_candidates=9).suggestion.score == 0
 
@@ -263,9 +265,9 @@ def test_adaptive_passes_over_measured_and_queued_candidates():
         return 1.0, 0.0
 
     grid = [5.0 + i / 10 for i in range(1, 10)]
-    assert steer_adaptive(grid[:3], grid[3:5], 5.0, 6.0, score=flat, n_candidates=9).suggestion.beta == pytest.approx(
-        5.6
-    )
+    assert steer_adaptive(
+        grid[:3], grid[3:5], 5.0, 6.0, score=flat, n_candidates=9
+    ).suggestion.coordinate == pytest.approx(5.6)
 
 
 def test_adaptive_saturates_by_gap_and_by_score_only_with_five_points():
@@ -288,7 +290,7 @@ def test_adaptive_saturates_by_gap_and_by_score_only_with_five_points():
 @pytest.mark.parametrize("scorer", [None, lambda beta: (float("nan"), 0.1), lambda beta: (0.5, float("inf"))])
 def test_adaptive_falls_back_on_the_widest_gap(scorer):
     decision = steer_adaptive([5.1, 5.2], [5.9], 5.0, 6.0, score=scorer)
-    assert decision.suggestion.beta == pytest.approx(5.55)
+    assert decision.suggestion.coordinate == pytest.approx(5.55)
     assert "widest gap" in decision.reason
     full = steer_adaptive([5.25, 5.5, 5.75], [], 5.0, 6.0, score=scorer, exclusion=0.2)
     assert full == (None, full.reason, True)
@@ -302,7 +304,7 @@ def test_adaptive_does_not_march_out_of_its_range():
         return steer_adaptive(seen, [], 5.0, 6.0, score=lambda beta: (0.1 + abs(beta - 5.5), 0.2))
 
     while new := decide().suggestion:
-        seen.append(new.beta)
+        seen.append(new.coordinate)
     assert len(seen) >= 19
     assert min(seen) > 5.0
     assert max(seen) < 6.0
@@ -325,10 +327,10 @@ def test_an_even_grid_gives_its_second_round_where_least_was_spent():
     spent: dict[float, float] = {}
     visits = []
     for _ in range(12):
-        beta = steerer.ask(1)[0].beta
+        beta = steerer.ask(1)[0].coordinate
         visits.append(beta)
         spent[beta] = spent.get(beta, 50.0) + 100.0
-        steerer.tell([Observation(beta=beta, value=1.0, error=0.1, cost=spent[beta], id=f"chain at {beta}")])
+        steerer.tell([Observation(coordinate=beta, value=1.0, error=0.1, cost=spent[beta], id=f"chain at {beta}")])
     assert visits[:4] == visits[4:8] == visits[8:]
     assert len(set(visits)) == 4
-    assert steerer.ask(2, [visits[0]])[0].beta == visits[1]
+    assert steerer.ask(2, [visits[0]])[0].coordinate == visits[1]

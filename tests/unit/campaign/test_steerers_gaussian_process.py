@@ -31,7 +31,7 @@ def measure(curve, beta, center, relative, rng, name):
     """A mean of squares: gamma noise of this relative size, and an error that is itself uncertain by 15 %."""
     shape = 1 / relative**2
     value = float(curve(beta, center)) * rng.gamma(shape) / shape
-    return Observation(beta=beta, value=value, error=value * relative * np.exp(0.15 * rng.normal()), id=name)
+    return Observation(coordinate=beta, value=value, error=value * relative * np.exp(0.15 * rng.normal()), id=name)
 
 
 def told(betas, *, low=5.4, high=6.0, relative=0.1, seed=0, **settings):
@@ -147,7 +147,7 @@ def test_the_logarithm_of_a_noisy_mean_is_not_biased():
     rng = np.random.default_rng(8)
     shape = 1 / 0.35**2
     values = 2.0 * rng.gamma(shape, size=4000) / shape
-    seen = [Observation(beta=5.7, value=v, error=0.35 * v, id=str(i)) for i, v in enumerate(values)]
+    seen = [Observation(coordinate=5.7, value=v, error=0.35 * v, id=str(i)) for i, v in enumerate(values)]
     noise = np.log1p(0.35**2)
     y = np.log(values) + noise / 2
     # 4000 logarithms scatter by 0.006; the plain one is off by ten times that.
@@ -161,38 +161,38 @@ def test_the_logarithm_of_a_noisy_mean_is_not_biased():
 def test_the_peak_of_an_exact_curve_is_found():
     grid = np.linspace(5.41, 5.99, 30)
     steerer = GaussianProcess(5.4, 6.0)
-    steerer.tell([Observation(beta=b, value=float(lorentz(b, 5.69)), error=0.0, id=str(b)) for b in grid])
+    steerer.tell([Observation(coordinate=b, value=float(lorentz(b, 5.69)), error=0.0, id=str(b)) for b in grid])
     dense = np.linspace(5.6, 5.8, 20_001)
     truth = dense[lorentz(dense, 5.69).argmax()]
     peak = steerer.peak()
-    assert peak.beta == pytest.approx(truth, abs=0.002)
-    assert peak.low <= peak.beta <= peak.high
+    assert peak.coordinate == pytest.approx(truth, abs=0.002)
+    assert peak.low <= peak.coordinate <= peak.high
     assert peak.error < 0.003
 
 
 def test_a_point_with_a_large_error_hardly_moves_the_peak():
     steerer = told(np.linspace(5.45, 5.95, 12))
-    before = steerer.peak().beta
-    lucky = Observation(beta=5.9, value=3.0, error=0.1, id="lucky")
-    steerer.tell([Observation(beta=5.9, value=3.0, error=9.0, id="lucky")])
-    assert steerer.peak().beta == pytest.approx(before, abs=0.02)
+    before = steerer.peak().coordinate
+    lucky = Observation(coordinate=5.9, value=3.0, error=0.1, id="lucky")
+    steerer.tell([Observation(coordinate=5.9, value=3.0, error=9.0, id="lucky")])
+    assert steerer.peak().coordinate == pytest.approx(before, abs=0.02)
     steerer.tell([lucky])
-    assert steerer.peak().beta == pytest.approx(5.9, abs=0.03)
+    assert steerer.peak().coordinate == pytest.approx(5.9, abs=0.03)
 
 
 def test_a_located_peak_is_sharpened_and_the_reason_says_by_how_much():
     steerer = told(np.linspace(5.42, 5.98, 12))
     suggestions = steerer.ask(4)
-    assert all(abs(s.beta - 5.69) < 0.1 for s in suggestions)
+    assert all(abs(s.coordinate - 5.69) < 0.1 for s in suggestions)
     assert all(s.score > 0 and "expected to bring the error on beta_c from" in s.reason for s in suggestions)
 
 
 def test_warm_up_that_costs_sends_points_back_to_measured_beta():
     betas = np.linspace(5.42, 5.98, 15)
     dear = told(betas, fresh_cost=50.0).ask(2)
-    assert all(np.abs(betas - s.beta).min() < 1e-9 for s in dear)
+    assert all(np.abs(betas - s.coordinate).min() < 1e-9 for s in dear)
     cheap = told(betas).ask(2)
-    assert any(np.abs(betas - s.beta).min() > 1e-3 for s in cheap)
+    assert any(np.abs(betas - s.coordinate).min() > 1e-3 for s in cheap)
 
 
 def test_what_is_pending_is_not_asked_for_again_however_often():
@@ -201,24 +201,24 @@ def test_what_is_pending_is_not_asked_for_again_however_often():
     for _ in range(61):
         if not (new := steerer.ask(1, pending)):
             break
-        assert not pending or np.abs(np.array(pending) - new[0].beta).min() > 0.004
-        pending.append(new[0].beta)
+        assert not pending or np.abs(np.array(pending) - new[0].coordinate).min() > 0.004
+        pending.append(new[0].coordinate)
     assert len(pending) >= 40
 
 
 def test_exact_points_without_cost_do_not_break_the_choice():
     steerer = GaussianProcess(0.0, 1.0, initial=3)
     steerer.tell(
-        [Observation(beta=b, value=2 - abs(b - 0.5), error=0, cost=0, id=str(b)) for b in (0.1, 0.4, 0.5, 0.9)]
+        [Observation(coordinate=b, value=2 - abs(b - 0.5), error=0, cost=0, id=str(b)) for b in (0.1, 0.4, 0.5, 0.9)]
     )
-    steerer.tell([Observation(beta=0.7, value=1.8, error=0.0, cost=8.0, id="dear")])
-    assert len({s.beta for s in steerer.ask(3, [0.4, 0.1])}) == 3
+    steerer.tell([Observation(coordinate=0.7, value=1.8, error=0.0, cost=8.0, id="dear")])
+    assert len({s.coordinate for s in steerer.ask(3, [0.4, 0.1])}) == 3
 
 
 def test_many_workers_start_spread_out_before_anything_is_known():
-    betas = sorted(s.beta for s in GaussianProcess(0.0, 1.0).ask(5))
+    betas = sorted(s.coordinate for s in GaussianProcess(0.0, 1.0).ask(5))
     assert betas == pytest.approx((np.arange(5) + 0.5) / 5)
-    many = sorted(s.beta for s in GaussianProcess(0.0, 1.0).ask(9))
+    many = sorted(s.coordinate for s in GaussianProcess(0.0, 1.0).ask(9))
     assert len(set(many)) == 9
     assert np.diff([0.0, *many, 1.0]).max() < 0.25
 
@@ -232,8 +232,8 @@ def test_a_narrow_peak_on_a_flat_background_is_found(seed):
     for i in range(26):
         suggestion = steerer.ask(1)[0]
         reasons.append(suggestion.reason)
-        steerer.tell([measure(needle, suggestion.beta, 5.662, 0.15, rng, str(i))])
-    assert steerer.peak().beta == pytest.approx(5.662, abs=0.015)
+        steerer.tell([measure(needle, suggestion.coordinate, 5.662, 0.15, rng, str(i))])
+    assert steerer.peak().coordinate == pytest.approx(5.662, abs=0.015)
     assert any("not located" in reason for reason in reasons)
 
 
@@ -241,7 +241,7 @@ def test_an_ask_with_forty_points_takes_less_than_fifty_milliseconds():
     steerer = told(np.linspace(5.41, 5.99, 40))
     seconds = []
     for i in range(5):
-        steerer.tell([Observation(beta=5.7, value=1.2, error=0.1, id="again", cost=float(i))])
+        steerer.tell([Observation(coordinate=5.7, value=1.2, error=0.1, id="again", cost=float(i))])
         start = time.process_time()
         steerer.ask(1, [5.65, 5.72])
         seconds.append(time.process_time() - start)
@@ -262,8 +262,8 @@ def test_a_crowd_of_chains_is_asked_for_in_time_and_stays_at_the_peak():
         (found,) = steerer.ask(1, pending)
         best = min(best, time.thread_time() - began)
     assert best < 0.05
-    assert abs(found.beta - 5.69) < 0.03
-    assert abs(steerer.peak().beta - 5.69) < 0.005
+    assert abs(found.coordinate - 5.69) < 0.03
+    assert abs(steerer.peak().coordinate - 5.69) < 0.005
 
 
 def test_paths_that_are_kept_between_asks_give_what_paths_drawn_anew_give():
@@ -281,7 +281,7 @@ def test_paths_that_are_kept_between_asks_give_what_paths_drawn_anew_give():
         found = kept.ask(2, under_way)
         assert found == anew.ask(2, under_way)
         assert kept.peak() == anew.peak()
-        under_way += [one.beta for one in found]
+        under_way += [one.coordinate for one in found]
     assert len(set(under_way)) > 1
 
 
@@ -289,7 +289,7 @@ def test_a_crowd_that_knows_nothing_shares_its_first_points():
     steerer = GaussianProcess(5.4, 6.0)
     asked: list[float] = []
     for _ in range(200):
-        asked.append(steerer.ask(1, asked)[0].beta)
+        asked.append(steerer.ask(1, asked)[0].coordinate)
     counts = np.unique(asked, return_counts=True)[1]
     assert len(counts) == 64
     assert counts.max() - counts.min() <= 1
@@ -298,7 +298,7 @@ def test_a_crowd_that_knows_nothing_shares_its_first_points():
 def test_values_and_settings_that_make_no_sense_are_refused():
     steerer = GaussianProcess(5.4, 6.0)
     with pytest.raises(SpecError, match=r"Got 0\.0 .*`empty`"):
-        steerer.tell([Observation(beta=5.5, value=0.0, error=0.1, id="empty")])
+        steerer.tell([Observation(coordinate=5.5, value=0.0, error=0.1, id="empty")])
     assert len(steerer.history) == 0
     with pytest.raises(SpecError, match=r"at least 3 .*Got 0"):
         steerer.peak()
@@ -312,9 +312,9 @@ def test_values_and_settings_that_make_no_sense_are_refused():
 def test_a_curve_with_both_signs_is_steered_in_linear_values():
     steerer = GaussianProcess(0.0, 1.0, transform="linear")
     grid = np.linspace(0.05, 0.95, 12)
-    steerer.tell([Observation(beta=b, value=-100 * (b - 0.63) ** 2, error=0.5, id=str(b)) for b in grid])
-    assert steerer.peak().beta == pytest.approx(0.63, abs=0.02)
-    assert abs(steerer.ask(1)[0].beta - 0.63) < 0.25
+    steerer.tell([Observation(coordinate=b, value=-100 * (b - 0.63) ** 2, error=0.5, id=str(b)) for b in grid])
+    assert steerer.peak().coordinate == pytest.approx(0.63, abs=0.02)
+    assert abs(steerer.ask(1)[0].coordinate - 0.63) < 0.25
 
 
 LOW, HIGH, SEEDS, POINTS = 5.0, 6.5, 50, 14
@@ -331,12 +331,12 @@ def errors(choose):
         reader = GaussianProcess(LOW, HIGH, seed=seed, grid=121, paths=128)
         steerer = choose(reader)
         for i in range(POINTS):
-            seen = measure(lorentz, steerer.ask(1)[0].beta, center, 0.1, rng, str(i))
+            seen = measure(lorentz, steerer.ask(1)[0].coordinate, center, 0.1, rng, str(i))
             reader.tell([seen])
             if steerer is not reader:
                 steerer.tell([seen])
         peak = reader.peak()
-        rows.append((peak.beta - truth, peak.error))
+        rows.append((peak.coordinate - truth, peak.error))
     return np.array(rows)
 
 
@@ -362,7 +362,7 @@ def test_with_a_reach_the_samples_gather_within_it_of_the_peak_on_few_chains():
     steerer = GaussianProcess(5.4, 6.0, fresh_cost=1.6, reach=0.03)
     blocks: dict[float, int] = {}
     for _ in range(30):
-        beta = steerer.ask(1)[0].beta
+        beta = steerer.ask(1)[0].coordinate
         blocks[beta] = blocks.get(beta, 0) + 1
         seen = measure(lorentz, beta, 5.69, 0.4 / np.sqrt(blocks[beta]), rng, f"{beta}")
         steerer.tell([msgspec.structs.replace(seen, cost=blocks[beta] + 0.6)])

@@ -43,16 +43,19 @@ def test_a_stranger_is_asked_and_told_as_a_steerer():
     steerer = GeneratorSteerer(stranger)
     assert isinstance(steerer, Steerer)
     asked = steerer.ask(2)
-    assert [s.beta for s in asked] == pytest.approx([5.6, 5.61])
+    assert [s.coordinate for s in asked] == pytest.approx([5.6, 5.61])
     assert "Grid" in asked[0].reason
     assert steerer.ask(2) == asked  # nobody measures them yet: they are handed out again
-    assert [s.beta for s in steerer.ask(2, [5.6])] == pytest.approx([5.61, 5.62])
+    assert [s.coordinate for s in steerer.ask(2, [5.6])] == pytest.approx([5.61, 5.62])
     assert stranger.given == 3
-    steerer.tell([Observation(beta=5.6, value=1.3, error=0.1, cost=5.0, id="a")])
+    steerer.tell([Observation(coordinate=5.6, value=1.3, error=0.1, cost=5.0, id="a")])
     assert stranger.results == [{"beta": 5.6, "mass": 0.1, "chi": 1.3, "chi_error": 0.1, "cost": 5.0}]
     # More of the same chain cannot be passed on; a chain from elsewhere can.
     steerer.tell(
-        [Observation(beta=5.6, value=1.4, error=0.1, id="a"), Observation(beta=5.77, value=1, error=0, id="b")]
+        [
+            Observation(coordinate=5.6, value=1.4, error=0.1, id="a"),
+            Observation(coordinate=5.77, value=1, error=0, id="b"),
+        ]
     )
     assert [r["beta"] for r in stranger.results] == [5.6, 5.77]
     assert "_id" not in stranger.results[1]
@@ -76,7 +79,7 @@ def test_a_vocabulary_of_objects_is_read_too():
 
     variables = {"beta": SimpleNamespace(domain=[5.1, 5.2])}
     spoken = SimpleNamespace(variables=variables, objectives={"chi": MaximizeObjective()}, observables={"cost": None})
-    assert GeneratorSteerer(Grid(spoken)).history.beta_max == 5.2
+    assert GeneratorSteerer(Grid(spoken)).history.high == 5.2
     spoken.objectives = {"chi": MinimizeObjective()}
     with pytest.raises(PluginError, match=r"Grid minimises"):
         GeneratorSteerer(Grid(spoken))
@@ -103,7 +106,7 @@ def test_what_is_no_generator_is_refused():
     silent = Grid(None)
     with pytest.raises(SpecError, match=r"`vocs`.*range"):
         GeneratorSteerer(silent)
-    assert GeneratorSteerer(silent, beta_min=LOW, beta_max=HIGH).ask(1)[0].beta == LOW
-    outside = GeneratorSteerer(Grid(None), beta_min=5.7, beta_max=HIGH)
+    assert GeneratorSteerer(silent, low=LOW, high=HIGH).ask(1)[0].coordinate == LOW
+    outside = GeneratorSteerer(Grid(None), low=5.7, high=HIGH)
     with pytest.raises(PluginError, match=r"Grid.*`beta`.*Got 5\.6"):
         outside.ask(1)

@@ -30,14 +30,14 @@ def around():
 
 def test_the_peak_of_a_solved_model_is_found(around):
     found = locate(around, seed=1)
-    assert abs(found.beta_c - PEAK) < 3 * found.error
+    assert abs(found.result - PEAK) < 3 * found.error
     assert abs(found.height - HEIGHT) < 3 * found.height_error
     assert 0.001 < found.error < 0.01
-    assert found.dims == VOLUME
+    assert found.system == VOLUME
     assert found.chains == len(AROUND)
     assert found.samples == 3000 * len(AROUND)
     assert found.left_out == ()
-    assert found.betas == tuple(AROUND)
+    assert found.coordinates == tuple(AROUND)
     assert 1.5 < found.b4 < 4
     assert 10 < found.n_effective < 1000
 
@@ -46,7 +46,7 @@ def test_bins_of_energy_change_nothing_that_matters(around):
     """The solution without bins, with every chain's own tau_int, is the same within a part of the error."""
     targets = np.array([5.66, 5.68, 5.69, 5.71])
     ours = curve(around, targets, seed=2)
-    runs = [BetaRun(p.beta, p.energy, p.order) for p in around]
+    runs = [BetaRun(p.coordinate, p.energy, p.order) for p in around]
     joint = combine(runs, rng=1, n_bootstrap=4, bins_per_spread=1e9)
     theirs = reweight(joint, targets, spatial_volume=512)
     # Theirs weighs the chains by other tau_int: the difference is well below the error.
@@ -56,16 +56,16 @@ def test_bins_of_energy_change_nothing_that_matters(around):
 
 def test_the_curve_follows_the_exact_one_within_its_band(around):
     found = curve(around, np.linspace(5.5, 5.9, 81), seed=3)
-    pulls = (np.array(found.chi) - exact_chi(found.beta)) / np.array(found.chi_error)
-    assert len(found.beta) > 15
-    assert min(found.beta) > 5.63
-    assert max(found.beta) < 5.75
+    pulls = (np.array(found.chi) - exact_chi(found.coordinate)) / np.array(found.chi_error)
+    assert len(found.coordinate) > 15
+    assert min(found.coordinate) > 5.63
+    assert max(found.coordinate) < 5.75
     assert np.abs(pulls).max() < 3.5
     assert set(found.segment) == {0}
     chains, _ = prepare(around)
-    assert [chain.beta for chain in chains] == AROUND
+    assert [chain.coordinate for chain in chains] == AROUND
     for chain in chains:
-        assert abs(chain.chi - exact_chi(chain.beta)[0]) < 4 * chain.chi_error
+        assert abs(chain.chi - exact_chi(chain.coordinate)[0]) < 4 * chain.chi_error
 
 
 def test_errors_hold_for_chains_of_thirty_tau():
@@ -82,7 +82,7 @@ def test_errors_hold_for_chains_of_thirty_tau():
             found = locate(chains, seed=s, n_bootstrap=40)
         except NotLocated:
             continue
-        pulls.append((found.beta_c - PEAK) / found.error)
+        pulls.append((found.result - PEAK) / found.error)
     pulls = np.abs(pulls)
     assert len(pulls) > 0.8 * n
     assert np.mean(pulls < 1) > 0.5  # 0.68, less 2.8 of its own standard errors
@@ -117,17 +117,17 @@ def test_order_of_chains_does_not_matter_and_seeds_do(around):
 
 def test_several_chains_at_one_beta_join_and_all_lengths_count(around):
     extra = points([5.68, 5.68, 5.7], 400, seed=5)
-    short = extra[0]._replace(beta=5.69).up_to(10)
+    short = extra[0]._replace(coordinate=5.69).up_to(10)
     found = locate([*around, *extra, short], seed=1, n_bootstrap=30)
     assert found.chains == 9
-    assert abs(found.beta_c - PEAK) < 3 * found.error
-    assert [(out.beta, out.rows) for out in found.left_out] == [(5.69, 10)]
+    assert abs(found.result - PEAK) < 3 * found.error
+    assert [(out.coordinate, out.rows) for out in found.left_out] == [(5.69, 10)]
     assert "fewer than" in found.left_out[0].reason
 
 
 def test_runs_far_away_are_left_out_and_named(around):
     found = locate([*around, *points([5.2, 6.2], 500, seed=6)], seed=1, n_bootstrap=30)
-    assert [out.beta for out in found.left_out] == [5.2, 6.2]
+    assert [out.coordinate for out in found.left_out] == [5.2, 6.2]
     assert all("does not overlap" in out.reason for out in found.left_out)
 
 
@@ -159,7 +159,7 @@ def test_no_number_where_there_is_no_peak(betas, rows, words):
 def test_nothing_measured_and_mixed_lattices_are_refused(around):
     with pytest.raises(NotLocated, match="no chain"):
         locate([], seed=1)
-    other = around[0]._replace(dims=(12, 12, 12, 4))
+    other = around[0]._replace(system=(12, 12, 12, 4))
     with pytest.raises(SpecError, match="one system"):
         locate([*around, other], seed=1)
     broken = around[0]._replace(plaquette=np.full(3000, np.nan))
@@ -198,5 +198,5 @@ def test_blocks_of_many_long_chains_are_thousands_and_not_more(around, monkeypat
     fewer = sum(c.energy.size / b for c, b in zip(chains, block_lengths(chains), strict=True))
     assert fewer == pytest.approx(usual / 4, rel=0.1)
     coarse = locate(around, seed=1)
-    assert coarse.beta_c == pytest.approx(found.beta_c, abs=0.01 * found.error)
+    assert coarse.result == pytest.approx(found.result, abs=0.01 * found.error)
     assert coarse.error == pytest.approx(found.error, rel=0.25)

@@ -92,12 +92,14 @@ def test_too_little_or_no_numbers_say_nothing():
 
 
 def observation(i, at, error):
-    return Observation(beta=at, value=-2 + 0.3 * at, error=error, cost=7.0, id=f"c{i}", more=((-4 - at, error / 5),))
+    return Observation(
+        coordinate=at, value=-2 + 0.3 * at, error=error, cost=7.0, id=f"c{i}", more=((-4 - at, error / 5),)
+    )
 
 
 def test_a_steerer_of_curves_sees_ends_first_and_then_goes_where_noise_is():
     steerer = CurveSteerer(LOW, HIGH, initial=5, fresh_cost=1.2)
-    asked = [one.beta for one in steerer.ask(5)]
+    asked = [one.coordinate for one in steerer.ask(5)]
     assert sorted(asked) == pytest.approx(np.linspace(LOW, HIGH, 5))
     assert set(asked[:2]) <= {LOW, HIGH} or LOW in asked[:2] or HIGH in asked[:2]
     for side in (0, 1):
@@ -105,14 +107,14 @@ def test_a_steerer_of_curves_sees_ends_first_and_then_goes_where_noise_is():
         for i, x in enumerate(np.linspace(0, 1, 5)):
             noisy = 0.2 if (x > 0.5) == bool(side) else 0.02
             steerer.tell([observation(i, LOW + x * (HIGH - LOW), noisy)])
-        mean = np.mean([(one.beta - LOW) / (HIGH - LOW) for one in steerer.ask(4)])
+        mean = np.mean([(one.coordinate - LOW) / (HIGH - LOW) for one in steerer.ask(4)])
         assert (mean > 0.5) == bool(side)
 
 
 def test_many_at_once_are_spread_before_anything_is_known():
     steerer = CurveSteerer(LOW, HIGH, initial=5)
     for waiting in ([], [LOW, HIGH]):
-        counts = Counter(one.beta for one in steerer.ask(131 - len(waiting), waiting)) + Counter(waiting)
+        counts = Counter(one.coordinate for one in steerer.ask(131 - len(waiting), waiting)) + Counter(waiting)
         assert {LOW, HIGH} < set(counts)
         assert 13 <= len(counts) <= 15
         assert max(counts.values()) <= 10
@@ -120,7 +122,7 @@ def test_many_at_once_are_spread_before_anything_is_known():
 
 
 def test_the_curve_through_a_first_volley_covers_the_truth():
-    asked = Counter(one.beta for one in CurveSteerer(LOW, HIGH, initial=5).ask(131))
+    asked = Counter(one.coordinate for one in CurveSteerer(LOW, HIGH, initial=5).ask(131))
     pulls = []
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -144,7 +146,7 @@ def test_what_is_under_way_counts_as_measured():
     for i, x in enumerate((0.0, 0.5, 1.0)):
         steerer.tell([observation(i, LOW + x * (HIGH - LOW), 0.1)])
     first = steerer.ask(1)[0]
-    second = steerer.ask(1, [first.beta])[0]
-    assert second.beta != first.beta
-    assert [one.beta for one in steerer.ask(2)] == [first.beta, second.beta]
+    second = steerer.ask(1, [first.coordinate])[0]
+    assert second.coordinate != first.coordinate
+    assert [one.coordinate for one in steerer.ask(2)] == [first.coordinate, second.coordinate]
     assert "rms error" in first.reason

@@ -66,7 +66,7 @@ def test_no_estimate_yet_means_no_time_to_the_target():
     view = view_of(fold(records), records[-1].at)
     assert (view.budgets[0].used, view.budgets[0].left_s) == (None, None)
     assert view.ends_by == "seconds"
-    assert view.volumes[0].reason == "one beta only"
+    assert view.systems[0].reason == "one beta only"
 
 
 def test_decisions_are_in_order_with_their_reasons():
@@ -79,9 +79,9 @@ def test_decisions_are_in_order_with_their_reasons():
         ("warmup-ends", 4),
     ]
     visit, ended = view.decisions[:2]
-    assert (visit.chain, visit.beta, visit.fresh, visit.updates) == ("c0003", 5.71, True, 200)
+    assert (visit.chain, visit.coordinate, visit.fresh, visit.updates) == ("c0003", 5.71, True, 200)
     assert visit.reason == "a first look <spread> evenly; hint: none"
-    assert (ended.chain, ended.beta, ended.fresh, ended.updates) == ("c0003", 5.71, False, WARMUP)
+    assert (ended.chain, ended.coordinate, ended.fresh, ended.updates) == ("c0003", 5.71, False, WARMUP)
     assert (view.visits, view.decided) == (5, 5)
     assert view.decisions[1].seconds == pytest.approx(6.5)
 
@@ -138,16 +138,16 @@ def test_a_process_that_was_killed_is_seen_by_its_silence():
 
 def test_an_estimate_that_is_behind_a_dead_campaign_says_after_how_many_updates():
     records = records_of(spec_of(seconds=100.0), rows=200)
-    estimates = [i for i, record in enumerate(records) if isinstance(record, Estimated) and record.beta_c is not None]
+    estimates = [i for i, record in enumerate(records) if isinstance(record, Estimated) and record.result is not None]
     records = [record for i, record in enumerate(records) if i != estimates[-1]]
     state = fold(records)
     first = state.spec.theory.systems[0]
     behind = state.last_look(first).trajectories
     assert behind < state.trajectories
     running, dead = view_of(state, state.last_at), view_of(state, state.last_at + 3600)
-    assert [view.volumes[0].after for view in (running, dead)] == [None, behind]
-    assert running.after_text(running.volumes[0]) == ""
-    assert f"{behind:,} of {state.trajectories:,}" in dead.after_text(dead.volumes[0])
+    assert [view.systems[0].after for view in (running, dead)] == [None, behind]
+    assert running.after_text(running.systems[0]) == ""
+    assert f"{behind:,} of {state.trajectories:,}" in dead.after_text(dead.systems[0])
 
 
 def test_an_empty_campaign_and_an_ordering_that_was_chosen():

@@ -36,7 +36,7 @@ def said(monkeypatch):
     """What the screen reads of every chain: 2 tau_int of 12 updates below beta 5.1, of a thousand above."""
 
     def read(self, block):
-        return {"schedule": log(12.0) if block.beta < 5.1 else log(1000.0)}
+        return {"schedule": log(12.0) if block.coordinate < 5.1 else log(1000.0)}
 
     monkeypatch.setattr(Screen, "_read", read)
 
@@ -100,7 +100,7 @@ def test_out_of_their_domain_and_before_a_word_the_spec_decides(monkeypatch, tmp
         plan = Lengths(SPEC, load_heads(SPEC))
         assert plan.visit(state, dims, 5.05, chain, USUAL, 3) == updates
         visit = Assigned(
-            visit=3, round=1, chain=chain.id, stream=0, dims=dims, beta=5.05, updates=updates, fresh=False,
+            visit=3, round=1, chain=chain.id, stream=0, system=dims, coordinate=5.05, updates=updates, fresh=False,
             substrate="cpu:0", by="x", reason="",
         )  # fmt: skip
         assert len(plan.notes(visit)) == (updates != USUAL)

@@ -22,7 +22,7 @@ class Elsewhere:
     name = "elsewhere"
 
     def ask(self, n, pending=()):
-        return [Suggestion(beta=5.19, reason="")]
+        return [Suggestion(coordinate=5.19, reason="")]
 
 
 def plan_of(steerer="gaussian-process"):
@@ -40,7 +40,7 @@ def state_with(plan, chains, *wants):
     for i, (beta, start) in enumerate(chains):
         state.apply(
             Assigned(
-                at=BEGAN, visit=i, round=0, chain=f"c{i:04d}", stream=i, dims=DIMS, beta=beta, updates=600, fresh=True,
+                at=BEGAN, visit=i, round=0, chain=f"c{i:04d}", stream=i, system=DIMS, coordinate=beta, updates=600, fresh=True,
                 substrate="cpu:0", by="", reason="", start=start,
             )
         )  # fmt: skip
@@ -49,26 +49,26 @@ def state_with(plan, chains, *wants):
         state.apply(
             BlockDone(at=BEGAN, visit=i, chain=f"c{i:04d}", step=1, links="", done=True, substrate="cpu:0")
         )  # fmt: skip
-    state.apply(Estimated(at=BEGAN, dims=DIMS, trajectories=2, beta_c=5.093, error=0.01, wants=wants))
+    state.apply(Estimated(at=BEGAN, system=DIMS, trajectories=2, result=5.093, error=0.01, wants=wants))
     return state
 
 
-AT = Want(beta=5.093, reach=0.005, start="", item="chains at the peak")
-COLD = Want(beta=5.093, reach=0.02, start="cold", item="starts near the peak")
+AT = Want(coordinate=5.093, reach=0.005, start="", item="chains at the peak")
+COLD = Want(coordinate=5.093, reach=0.02, start="cold", item="starts near the peak")
 BOTH = [(5.05, "hot"), (5.1, "hot")]
 
 
 def test_a_chain_at_the_peak_is_started_when_there_is_none():
     plan = plan_of()
     visit = plan.next(WHO, state_with(plan, BOTH, AT), (), rounds=0, number=2)
-    assert (visit.beta, visit.fresh, visit.by) == (5.093, True, "evidence")
+    assert (visit.coordinate, visit.fresh, visit.by) == (5.093, True, "evidence")
     assert "chains at the peak" in visit.reason
 
 
 def test_a_chain_from_the_other_phase_is_started_even_beside_one_that_is_there():
     plan = plan_of()
     visit = plan.next(WHO, state_with(plan, [(5.05, "hot"), (5.093, "hot")], COLD), (), rounds=0, number=2)
-    assert (visit.beta, visit.fresh, visit.start) == (5.093, True, "cold")
+    assert (visit.coordinate, visit.fresh, visit.start) == (5.093, True, "cold")
     # The chain that the visit makes has that start, in this process and after a replay of the journal.
     state = state_with(plan, [(5.05, "hot"), (5.093, "hot")], COLD)
     state.apply(visit)
@@ -87,7 +87,7 @@ def test_one_that_is_on_its_way_is_waited_for():
 def test_one_that_is_there_but_too_short_to_count_is_continued():
     plan = plan_of()
     visit = plan.next(WHO, state_with(plan, [*BOTH, (5.094, "cold")], AT), (), rounds=0, number=3)
-    assert (visit.chain, visit.fresh, visit.beta) == ("c0002", False, 5.094)
+    assert (visit.chain, visit.fresh, visit.coordinate) == ("c0002", False, 5.094)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_one_that_is_there_but_too_short_to_count_is_continued():
     [
         ("uniform", BOTH, AT),  # a steerer that does not look at results is left alone
         ("gaussian-process", BOTH[:1], AT),  # the first points come first
-        ("gaussian-process", BOTH, Want(beta=5.3, reach=0.01, start="", item="x")),  # beyond the range
+        ("gaussian-process", BOTH, Want(coordinate=5.3, reach=0.01, start="", item="x")),  # beyond the range
     ],
 )
 def test_otherwise_the_steerer_decides(steerer, chains, want):

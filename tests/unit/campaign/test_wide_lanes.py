@@ -64,14 +64,14 @@ def run_resumed(folder):
 
 def links_of(spec, log):
     """Return the digest of a chain's links after its complete visits, run on one core."""
-    chain = Chain(spec.theory.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start))
+    chain = Chain(spec.theory.chain(log.system, log.coordinate, seed=spec.seed, stream=log.stream, start=log.start))
     chain.run(log.complete)
     return hashlib.sha256(chain.field.to_links().tobytes()).hexdigest()[:32]
 
 
 def particles_of(spec, log, engine):
     """Return the digest of a trajectory's particles after its complete visits, run alone on the card's engine."""
-    wanted = spec.theory.trajectory(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
+    wanted = spec.theory.trajectory(log.system, log.coordinate, seed=spec.seed, stream=log.stream, start=log.start)
     alone = TrajectoryRun(
         wanted, spec.theory.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
     )
@@ -122,7 +122,7 @@ def test_a_budget_that_does_not_fill_a_device_is_spent_on_complete_visits(
     assert all(log.complete == log.rows > log.warmup for log in state.chains.values())
     assert 0.8 * budget < state.trajectories <= budget
     assert budget - state.trajectories < 15  # the shortest visit
-    assert budget < 2000 or len({log.beta for log in state.chains.values()}) >= 5  # the first points
+    assert budget < 2000 or len({log.coordinate for log in state.chains.values()}) >= 5  # the first points
 
 
 def test_every_update_of_a_batch_is_read(tmp_path, card):
@@ -176,8 +176,8 @@ def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card, spec, stopped)
         for file in sorted((tmp_path / "other" / "chains").glob("*.h5"))[::2]:
             file.unlink()
     other = run_resumed(tmp_path / "other") if stopped else run(spec, tmp_path / "other")
-    assert {log.id: (log.beta, log.links) for log in one.chains.values()} == {
-        log.id: (log.beta, log.links) for log in other.chains.values()
+    assert {log.id: (log.coordinate, log.links) for log in one.chains.values()} == {
+        log.id: (log.coordinate, log.links) for log in other.chains.values()
     }
     assert max(Counter(visit.round for visit in one.visits).values()) == 4
 
@@ -194,7 +194,7 @@ def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, card, monkey
     assert asked[0][0] == 4
     assert any(n > 1 for n, _ in asked[1:])
     for _, found in asked:
-        betas = [one.beta for one in found]
+        betas = [one.coordinate for one in found]
         assert len(set(betas)) == len(betas)
 
 
@@ -265,7 +265,7 @@ def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, card):
     assert [lane.name for lane in lanes.lanes_here(BESIDE)] == ["cuda:0", "cpu:0"]
     assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
     large = msgspec.structs.replace(BESIDE, theory=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
-    assert [lane.volumes for lane in lanes.lanes_here(large)] == [(), ((8, 8, 8, 4),)]
+    assert [lane.systems for lane in lanes.lanes_here(large)] == [(), ((8, 8, 8, 4),)]
     cores = msgspec.structs.replace(BESIDE, running=msgspec.structs.replace(BESIDE.running, substrate="cpu"))
     assert [lane.name for lane in lanes.lanes_here(cores)] == ["cpu:0"]
 
@@ -273,14 +273,14 @@ def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, card):
 @pytest.mark.chaos
 def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, card):
     volumes = ((4, 4, 4, 2), (4, 4, 8, 2))
-    told = tuple(LaneSpec(substrate="cuda:0", volumes=(dims,)) for dims in volumes)
+    told = tuple(LaneSpec(substrate="cuda:0", systems=(dims,)) for dims in volumes)
     spec = msgspec.structs.replace(
         WIDE,
         theory=Lattice(volumes=volumes, beta_min=4.9, beta_max=5.3),
         running=Running(block=30, checkpoint_s=0.0, lanes=told),
     )
     state = run(spec, tmp_path / "run")
-    assert {(log.dims, log.substrate) for log in state.chains.values()} == {
+    assert {(log.system, log.substrate) for log in state.chains.values()} == {
         (volumes[0], "cuda:0"),
         (volumes[1], "cuda:0.1"),
     }
@@ -313,7 +313,7 @@ def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, card):
         replicas = np.array([log.column("replica", measured=False) for log in first])
         assert np.array_equal(np.sort(replicas, axis=0)[:, 5], np.arange(len(first)))
         assert np.any(replicas[:, :-1] != replicas[:, 1:])
-        seen.append({log.id: (log.beta, log.links, tuple(replicas[k])) for k, log in enumerate(first)})
+        seen.append({log.id: (log.coordinate, log.links, tuple(replicas[k])) for k, log in enumerate(first)})
     assert len(first) in card.sizes
     assert seen[0] == seen[1]
 
@@ -370,7 +370,7 @@ def test_what_cannot_run_is_refused_by_name(card):
     with pytest.raises(SpecError, match="nobody"):
         CampaignSpec(
             theory=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),
-            running=Running(lanes=(LaneSpec(substrate="cpu", volumes=((8, 8, 8, 4),)),)),
+            running=Running(lanes=(LaneSpec(substrate="cpu", systems=((8, 8, 8, 4),)),)),
         )
     with pytest.raises(SpecError, match=r"running\.lanes"):
         Running(substrate="cpu", lanes=(LaneSpec(substrate="cpu"),))

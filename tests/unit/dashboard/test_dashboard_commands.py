@@ -71,10 +71,10 @@ def test_limits_and_points_are_extended_as_on_the_command_line(page):
     limit = page.run.campaign.spec.budget.trajectories + 60
     assert said("extend", trajectories="60") == {"accepted": True, "said": f"now ends at {limit} updates"}
     before = page.run.campaign.spec
-    assert not said("coupling", beta="50")["accepted"]
-    assert said("coupling", beta="50", widen="yes")["accepted"]
+    assert not said("coupling", at="50")["accepted"]
+    assert said("coupling", at="50", widen="yes")["accepted"]
     assert page.run.campaign.spec.theory.beta_max == 50.0
-    assert said("remove", beta="50")["accepted"]
+    assert said("remove", at="50")["accepted"]
     assert page.run.campaign.spec.theory == before.theory
 
 

@@ -83,8 +83,8 @@ def test_page_and_report_have_one_source_for_the_transition(finished):
     found = campaigns.load(finished)
     figure = transition_figure(found.state, found.result, curves_of(found.state))
     assert sent["figure"] == json.loads(encoded(figure))
-    assert sent["summary"]["beta_c"] == json.loads(msgspec.json.encode(found.summary.beta_c))
-    assert sent["figure"]["volumes"][0]["beta_c"] == found.beta_c
+    assert sent["summary"]["beta_c"] == json.loads(msgspec.json.encode(found.summary.result))
+    assert sent["figure"]["volumes"][0]["beta_c"] == found.result
 
 
 def test_decisions_carry_the_record_that_they_stand_in(page):

@@ -1,1 +1,1 @@
-"""The physics of a campaign: chains of measurements go in, beta_c with its error comes out."""
+"""The physics of a campaign: chains of measurements go in, result with its error comes out."""

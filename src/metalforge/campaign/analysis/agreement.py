@@ -3,7 +3,7 @@ r"""How far each chain is from what all of them together say, in the errors that
 A chain's own rows know its error only if it has seen everything. At a first-order transition it may not: in the wings
 of the peak the rarer phase comes once in a while, and a chain that never met it has a small chi, and an even smaller
 error of it. Whether that contradicts the others is for them to say: variances are those of the joined chains at the
-chain's beta, and tau_int those of all chains near it. Where there are two phases, a chain is asked three things.
+chain's coordinate, and tau_int those of all chains near it. Where there are two phases, a chain is asked three things.
 
 - *How many of its n rows it spent in the upper phase*, t. It is a process with two states, which goes up at the rate
   a = share / tau and comes down at b = (1 - share) / tau, share and tau those of all chains together. In n - t rows
@@ -74,7 +74,7 @@ def pulls_of(joint: Joint, chains: Sequence[MeasuredChain], tracks: Sequence[Pha
 def _phases(
     joint: Joint, chains: Sequence[MeasuredChain], tracks: Sequence[PhaseTrack]
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """Return at each chain's beta the part of the upper phase, and <E>, var E, <O>, var O, <dO^4> inside either one."""
+    """Return the part of the upper phase where each chain is; <E>, var E, <O>, var O, <dO^4> inside either phase."""
     energy = np.concatenate([chain.energy for chain in chains])
     heat, order = energy - joint.origin, np.concatenate([chain.order for chain in chains]) - joint.centre
     weight = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in chains])
@@ -89,7 +89,7 @@ def _phases(
                 there = there * order
                 yield there
 
-    rows, above, *sums = joint.weigh(energy, columns(), np.array([chain.beta for chain in chains]))
+    rows, above, *sums = joint.weigh(energy, columns(), np.array([chain.coordinate for chain in chains]))
     low, high = np.reshape(sums, (2, 7, len(chains)))
     return above / rows, np.stack([_central(low, joint), _central(high, joint)]).transpose(2, 0, 1)
 

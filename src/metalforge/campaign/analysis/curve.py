@@ -1,4 +1,4 @@
-"""The order parameter, chi and B4 against beta with error bands: what a report draws."""
+"""The order parameter, chi and B4 against coordinate with error bands: what a report draws."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,13 +20,13 @@ REPLICAS = 60
 
 
 class TransitionCurve(NamedTuple):
-    """Reweighted curves on those of the asked beta that the runs cover, with one standard error.
+    """Reweighted curves on those of the asked coordinate that the runs cover, with one standard error.
 
-    `segment` numbers the stretches of beta between which no runs overlap: no line is drawn from one to the next.
+    `segment` numbers the stretches between which no runs overlap: no line is drawn from one to the next.
     """
 
     segment: NDArray[np.int64]
-    beta: Floats
+    coordinate: Floats
     order: Floats
     order_error: Floats
     chi: Floats
@@ -35,11 +35,11 @@ class TransitionCurve(NamedTuple):
     b4_error: Floats
 
 
-def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> TransitionCurve:
-    """Return the curves at those `betas` that at least 10 effective samples carry."""
-    wanted = np.unique(np.asarray(betas, dtype=np.float64))
+def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -> TransitionCurve:
+    """Return the curves at those `coordinates` that at least 10 effective samples carry."""
+    wanted = np.unique(np.asarray(coordinates, dtype=np.float64))
     if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
-        raise SpecError(f"`betas` must be a list of finite numbers. Got {betas!r}")
+        raise SpecError(f"`coordinates` must be a list of finite numbers. Got {coordinates!r}")
     usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
     parts: list[ReweightedCurve] = []

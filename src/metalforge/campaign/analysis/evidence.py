@@ -83,9 +83,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A chain that the evidence lacks: within `reach` of beta, from which start (empty: either), for which item."""
+    """A chain that the evidence lacks: where, how exactly there, from which start (empty: either), for which item."""
 
-    beta: float
+    coordinate: float
     reach: float
     start: str
     item: str
@@ -125,7 +125,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def value(self) -> float | None:
         """Where the peak is."""
-        return None if self.transition is None else self.transition.beta_c
+        return None if self.transition is None else self.transition.result
 
     @property
     def error(self) -> float | None:
@@ -161,19 +161,19 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
 def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
     """Return what was found with all items of evidence but that of the plan."""
     peak, pulls = found.transition, found.pulls
-    near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
-    shape = shape_at(found.joint, found.chains, peak.beta_c)
+    near = [chain for chain in found.chains if abs(chain.coordinate - peak.result) <= peak.width]
+    shape = shape_at(found.joint, found.chains, peak.result)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
     crossings = phase_changes([chain.point for chain in near], points, *shape.thresholds)
     changes, slow = _crossings(found, crossings, shape, order, points)
     joined = _overlap(peak, near)
-    blocks = min(found.joint.n_single_blocks(peak.beta_c), JOINT * peak.n_blocks)
+    blocks = min(found.joint.n_single_blocks(peak.result), JOINT * peak.n_blocks)
     items = [
         *around,
         changes,
-        _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
-        _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
+        _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near {peak.result:.5g}"),
+        _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near {peak.result:.5g}"),
         _largest("pull of chi", found, pulls.chi),
         _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
         _shares(found),
@@ -198,30 +198,30 @@ def _around(peak: Transition, near: Sequence[MeasuredChain]) -> tuple[list[Evide
     """Return the items that ask for chains below, at and above the peak and from both starts, and those missing."""
     half = peak.width / 2
     places = (
-        ("chains below the peak", peak.beta_c - half, half),
-        ("chains at the peak", peak.beta_c, AT_PEAK * peak.width),
-        ("chains above the peak", peak.beta_c + half, half),
+        ("chains below the peak", peak.result - half, half),
+        ("chains at the peak", peak.result, AT_PEAK * peak.width),
+        ("chains above the peak", peak.result + half, half),
     )
     items, wants = [], []
-    for name, beta, reach in places:
-        count = sum(abs(chain.beta - beta) <= reach for chain in near)
-        items.append(_at_least(name, count, 1, f"within {reach:.2g} of beta = {beta:.5g}"))
+    for name, coordinate, reach in places:
+        count = sum(abs(chain.coordinate - coordinate) <= reach for chain in near)
+        items.append(_at_least(name, count, 1, f"within {reach:.2g} of {coordinate:.5g}"))
         if not items[-1].holds:
-            wants.append(Want(beta=beta, reach=reach, start="", item=name))
+            wants.append(Want(coordinate=coordinate, reach=reach, start="", item=name))
     starts = {chain.point.start for chain in near}
     if near and "" not in starts:
         name = "starts near the peak"
         other = "cold" if starts == {"hot"} else "hot"
-        items.append(_at_least(name, len(starts), 2, f"a chain from a {other} start near beta = {peak.beta_c:.5g}"))
+        items.append(_at_least(name, len(starts), 2, f"a chain from a {other} start near {peak.result:.5g}"))
         if not items[-1].holds:
-            wants.append(Want(beta=peak.beta_c, reach=peak.width, start=other, item=name))
+            wants.append(Want(coordinate=peak.result, reach=peak.width, start=other, item=name))
     return items, tuple(wants)
 
 
 def _overlap(peak: Transition, near: Sequence[MeasuredChain]) -> Evidence:
-    pairs = [(overlap(low, high), low[0].beta, high[0].beta) for low, high in pairwise(neighbours(near))]
-    least, low, high = min(pairs, default=(0.0, peak.beta_c - peak.width, peak.beta_c + peak.width))
-    return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between beta = {low:.5g} and {high:.5g}")
+    pairs = [(overlap(low, high), low[0].coordinate, high[0].coordinate) for low, high in pairwise(neighbours(near))]
+    least, low, high = min(pairs, default=(0.0, peak.result - peak.width, peak.result + peak.width))
+    return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between {low:.5g} and {high:.5g}")
 
 
 # -- phases ---------------------------------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ def _crossings(
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
-    help = f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}"
-    pays = exchange_pays([p for p in points if abs(p.beta - peak.beta_c) <= peak.width], points, low, high)
-    want = Want(beta=peak.beta_c, reach=peak.width, start=EXCHANGE, item=name)
+    help = f"longer chains near {peak.result:.5g}, or exchange; {where}"
+    pays = exchange_pays([p for p in points if abs(p.coordinate - peak.result) <= peak.width], points, low, high)
+    want = Want(coordinate=peak.result, reach=peak.width, start=EXCHANGE, item=name)
     return _at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
 
 
@@ -279,22 +279,22 @@ def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
     couplings delta from the transition the other phase has a part exp(-delta dE) in the weight, with dE the distance of
     the phases in E: only chains with delta dE < 2 on either side can be expected to cross.
     """
-    chains = sorted((p for p in points if p.energy.size), key=lambda p: p.beta)
+    chains = sorted((p for p in points if p.energy.size), key=lambda p: p.coordinate)
     if len(chains) < 2:
         return ()
     first, last = chains[0].order, chains[-1].order
     low, distance = float(first.mean()), float(last.mean() - first.mean())
     if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
         return ()
-    below = max((p for p in chains if p.order.mean() < low + distance / 2), key=lambda p: p.beta)
-    above = min((p for p in chains if p.order.mean() >= low + distance / 2), key=lambda p: p.beta)
+    below = max((p for p in chains if p.order.mean() < low + distance / 2), key=lambda p: p.coordinate)
+    above = min((p for p in chains if p.order.mean() >= low + distance / 2), key=lambda p: p.coordinate)
     middle, reach = (
-        (below.beta + above.beta) / 2,
+        (below.coordinate + above.coordinate) / 2,
         2 / max(abs(float(below.energy.mean() - above.energy.mean())), 1e-300),
     )
-    near = [p for p in chains if abs(p.beta - middle) <= reach]
+    near = [p for p in chains if abs(p.coordinate - middle) <= reach]
     pays = exchange_pays(near, chains, low + distance / 3, low + 2 * distance / 3)
-    return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
+    return (Want(coordinate=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
 
 
 # -- agreement ------------------------------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
         return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
     worst = judged[np.argmax(np.abs(pulls[judged]))]
     value, limit = float(abs(pulls[worst])), pull_limit(judged.size)
-    beta = found.chains[worst].beta
-    text = f"of {judged.size} chains, that at beta = {beta:.5g} is so many standard errors from all chains together"
+    coordinate = found.chains[worst].coordinate
+    text = f"of {judged.size} chains, that at {coordinate:.5g} is so many standard errors from all chains together"
     return Evidence(name=name, holds=value <= limit, value=value, needed=limit, at_most=True, text=text)
 
 

@@ -2,7 +2,7 @@ r"""Several systems: how the peak moves with their size, and where it is in the 
 
 Where the theory's `SizeLaw` holds, the peaks of growing systems are on a line in x, which goes to 0:
 
-    beta_c(system) = beta_c - h x(system)
+    result(system) = result - h x(system)
 
 Systems on which it is not expected take no part, however few are left. Nor are the others exactly on it: the next term
 is q x^2. What is known of q is its size: it is taken for a Gaussian number around 0 with the standard deviation
@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.theory import Dims, SizeLaw
+from metalforge.campaign.theory import SizeLaw, System
 from metalforge.core.errors import SpecError
 
 from .transition import Transition
@@ -36,29 +36,29 @@ LARGEST_CHI2 = 4.0
 """chi2 for each degree of freedom above which the peaks are not on one line: one in 22 by chance for one degree."""
 
 
-class VolumePeak(NamedTuple):
+class SystemPeak(NamedTuple):
     """Where one system has its peak, with the error."""
 
-    dims: Dims
-    beta_c: float
+    system: System
+    result: float
     error: float
 
 
 class FiniteSizeFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The line through the peaks: the limit beta_c and h with errors, and how well it fits.
+    """The line through the peaks: the limit result and h with errors, and how well it fits.
 
-    `volumes` are the systems used, `variances` what the error of each of them adds to error^2, and `bend` the part of
+    `systems` are the systems used, `variances` what the error of each of them adds to error^2, and `bend` the part of
     the error that is not theirs but the line's. chi2 / dof well above 1 says that the peaks are farther from a line
     than both explain, and with no degree of freedom nothing can say so.
     """
 
-    beta_c: float
+    result: float
     error: float
     h: float
     h_error: float
     chi2: float
     dof: int
-    volumes: tuple[Dims, ...]
+    systems: tuple[System, ...]
     variances: tuple[float, ...]
     bend: float = 0.0
 
@@ -83,28 +83,28 @@ class FiniteSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def analyse_volumes(peaks: Sequence[Transition], law: SizeLaw) -> FiniteSize:
     """Return the peaks of several systems of one family, in order, and the line through those that scale."""
-    fit, cautions = extrapolate([VolumePeak(peak.dims, peak.beta_c, peak.error) for peak in peaks], law)
-    ordered = sorted(peaks, key=lambda peak: law.x(peak.dims), reverse=True)
+    fit, cautions = extrapolate([SystemPeak(peak.system, peak.result, peak.error) for peak in peaks], law)
+    ordered = sorted(peaks, key=lambda peak: law.x(peak.system), reverse=True)
     return FiniteSize(peaks=tuple(ordered), fit=fit, cautions=cautions)
 
 
-def extrapolate(peaks: Sequence[VolumePeak], law: SizeLaw) -> tuple[FiniteSizeFit | None, tuple[str, ...]]:
+def extrapolate(peaks: Sequence[SystemPeak], law: SizeLaw) -> tuple[FiniteSizeFit | None, tuple[str, ...]]:
     """Return the line through the systems on which it is expected, None for fewer than two, and what to mind."""
     if not peaks:
         raise SpecError("`peaks` must hold at least one system. Got none")
-    if len({law.family(peak.dims) for peak in peaks}) > 1 or len({peak.dims for peak in peaks}) < len(peaks):
+    if len({law.family(peak.system) for peak in peaks}) > 1 or len({peak.system for peak in peaks}) < len(peaks):
         raise SpecError(
             "the systems must be of one family and each appear once. Got " + ", ".join(_name(peak) for peak in peaks)
         )
-    ordered = sorted(peaks, key=lambda peak: law.x(peak.dims), reverse=True)
-    used = [peak for peak in ordered if law.holds(peak.dims)]
+    ordered = sorted(peaks, key=lambda peak: law.x(peak.system), reverse=True)
+    used = [peak for peak in ordered if law.holds(peak.system)]
     where = f" with {law.holds_where}" if law.holds_where else ""
     cautions = []
     if small := [peak for peak in ordered if peak not in used]:
         names = ", ".join(_name(peak) for peak in small)
         cautions.append(f"{names} left out of the extrapolation: the line is expected only{where}")
     # Systems of other shapes may be at the same x: they are one point of the line.
-    if len({law.x(peak.dims) for peak in used}) < FEWEST:
+    if len({law.x(peak.system) for peak in used}) < FEWEST:
         cautions.append(f"no extrapolation: {len(used)} located systems{where}, wanted {FEWEST}")
         return None, tuple(cautions)
     fit = _line(used, law)
@@ -124,12 +124,12 @@ def extrapolate(peaks: Sequence[VolumePeak], law: SizeLaw) -> tuple[FiniteSizeFi
     return fit, tuple(cautions)
 
 
-def _contradicting(peaks: Sequence[VolumePeak], law: SizeLaw) -> str | None:
+def _contradicting(peaks: Sequence[SystemPeak], law: SizeLaw) -> str | None:
     """Return a sentence about the system that is farthest from the line through all others, where it is too far.
 
     Of three systems each is as far from the line through the other two, so that none can be named.
     """
-    others = [len({law.x(other.dims) for other in peaks if other is not peak}) for peak in peaks]
+    others = [len({law.x(other.system) for other in peaks if other is not peak}) for peak in peaks]
     if len(peaks) < FEWEST + 2 or min(others) < FEWEST:
         return None
     pulls = [_pull(peak, [other for other in peaks if other is not peak], law) for peak in peaks]
@@ -139,28 +139,28 @@ def _contradicting(peaks: Sequence[VolumePeak], law: SizeLaw) -> str | None:
     return f"{_name(peaks[worst])} contradicts the others: {abs(pulls[worst]):.1f} standard errors from their line"
 
 
-def _pull(peak: VolumePeak, others: Sequence[VolumePeak], law: SizeLaw) -> float:
+def _pull(peak: SystemPeak, others: Sequence[SystemPeak], law: SizeLaw) -> float:
     """Return how many standard errors a peak is from what the line through the others says."""
-    line, x = _solve(others, law), law.x(peak.dims)
+    line, x = _solve(others, law), law.x(peak.system)
     coefficients, bend = np.array([1.0, -x]) @ line.coefficients, line.bend
-    off = peak.beta_c - coefficients @ np.array([other.beta_c for other in others])
-    own = coefficients @ np.array([law.x(other.dims) ** 2 for other in others]) - x**2
+    off = peak.result - coefficients @ np.array([other.result for other in others])
+    own = coefficients @ np.array([law.x(other.system) ** 2 for other in others]) - x**2
     variance = peak.error**2 + np.sum((coefficients * np.array([other.error for other in others])) ** 2)
     return float(off / np.sqrt(variance + (bend * own) ** 2))
 
 
 class _Line(NamedTuple):
-    """(beta_c, h) as `coefficients` of the peaks, their inverse covariance, and the standard deviation of q."""
+    """(result, h) as `coefficients` of the peaks, their inverse covariance, and the standard deviation of q."""
 
     coefficients: NDArray[np.float64]
     weight: NDArray[np.float64]
     bend: float
 
 
-def _solve(peaks: Sequence[VolumePeak], law: SizeLaw) -> _Line:
+def _solve(peaks: Sequence[SystemPeak], law: SizeLaw) -> _Line:
     """Return the line by least squares, weighed by the errors and by a term q x^2 of the size that h has."""
-    ratios = np.array([law.x(peak.dims) for peak in peaks])
-    errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "beta_c"))
+    ratios = np.array([law.x(peak.system) for peak in peaks])
+    errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "result"))
     if np.any(errors <= 0):
         raise SpecError("every peak needs an error > 0 to be weighed\nhint: `locate` gives one")
     design = np.stack([np.ones(len(peaks)), -ratios], axis=1)
@@ -177,28 +177,28 @@ def _solve(peaks: Sequence[VolumePeak], law: SizeLaw) -> _Line:
     return _Line(np.asarray(coefficients, dtype=np.float64), weight, bend)
 
 
-def _line(peaks: Sequence[VolumePeak], law: SizeLaw) -> FiniteSizeFit:
-    """Return the line, and the variance of beta_c = sum_i c_i beta_i by its terms c_i^2 error_i^2 and that of q."""
+def _line(peaks: Sequence[SystemPeak], law: SizeLaw) -> FiniteSizeFit:
+    """Return the line, and the variance of result = sum_i c_i beta_i by its terms c_i^2 error_i^2 and that of q."""
     line = _solve(peaks, law)
-    ratios = np.array([law.x(peak.dims) for peak in peaks])
-    errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "beta_c"))
-    beta_c, h = line.coefficients @ values
-    off = values - (beta_c - h * ratios)
+    ratios = np.array([law.x(peak.system) for peak in peaks])
+    errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "result"))
+    result, h = line.coefficients @ values
+    off = values - (result - h * ratios)
     terms = (line.coefficients * errors) ** 2
     bends = line.bend * (line.coefficients @ ratios**2)
     error, h_error = np.sqrt(terms.sum(axis=1) + bends**2)
     return FiniteSizeFit(
-        beta_c=float(beta_c),
+        result=float(result),
         error=float(error),
         h=float(h),
         h_error=float(h_error),
         chi2=float(off @ line.weight @ off),
         dof=len(peaks) - 2,
-        volumes=tuple(peak.dims for peak in peaks),
+        systems=tuple(peak.system for peak in peaks),
         variances=tuple(float(term) for term in terms[0]),
         bend=float(abs(bends[0])),
     )
 
 
-def _name(peak: VolumePeak) -> str:
-    return "x".join(map(str, peak.dims))
+def _name(peak: SystemPeak) -> str:
+    return "x".join(map(str, peak.system))

@@ -12,8 +12,8 @@ rarer, and crossings are, too:
 
     tau_int = share (1 - share) / flux,     flux = crossings upwards in an update = <crossing in this row> / 2.
 
-Both are averages over rows, and are reweighted as any other to the beta of each chain: one that never crossed has the
-memory that its neighbours' crossings give it, and counts for as little.
+Both are averages over rows, and are reweighted as any other to where each chain is: one that never crossed has
+the memory that its neighbours' crossings give it, and counts for as little.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ and too few to establish anything."""
 
 
 class Shape(NamedTuple):
-    """How the order parameter is distributed at some beta: mean, standard deviation, and the depth of its valley."""
+    """How the order parameter is distributed at one place: mean, standard deviation, and the depth of its valley."""
 
     mean: float
     spread: float
@@ -75,20 +75,20 @@ class PhaseTrack(NamedTuple):
     within: tuple[float, float, float]
 
 
-def shape_at(joint: Joint, chains: Sequence[MeasuredChain], beta: float) -> Shape:
-    """Return the distribution of the order parameter reweighted to beta, smoothed."""
-    order, weight = weights_at(joint, chains, beta)
+def shape_at(joint: Joint, chains: Sequence[MeasuredChain], coordinate: float) -> Shape:
+    """Return the distribution of the order parameter reweighted to coordinate, smoothed."""
+    order, weight = weights_at(joint, chains, coordinate)
     mean = float(weight @ order)
     spread = float(np.sqrt(weight @ (order - mean) ** 2))
-    n_effective = float(joint.n_effective(np.array([beta]))[0])
+    n_effective = float(joint.n_effective(np.array([coordinate]))[0])
     return Shape(mean, spread, _valley(density_of(order, weight, n_effective)[1]))
 
 
-def weights_at(joint: Joint, chains: Sequence[MeasuredChain], beta: float) -> tuple[Floats, Floats]:
-    """Return the order parameter in every row of the joined chains, and the rows' normalised weights at beta."""
+def weights_at(joint: Joint, chains: Sequence[MeasuredChain], coordinate: float) -> tuple[Floats, Floats]:
+    """Return the order parameter in every row of the joined chains, and the normalised weights of the rows there."""
     energy = np.concatenate([chain.energy for chain in chains])
     per_row = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in chains])
-    weight = per_row * joint.row_weights(energy, beta)
+    weight = per_row * joint.row_weights(energy, coordinate)
     return np.concatenate([chain.order for chain in chains]), weight / weight.sum()
 
 
@@ -171,15 +171,15 @@ def replica_tracks(rungs: Sequence[PointSeries]) -> list[Floats]:
 
 
 def remembering(
-    joint: Joint, chains: Sequence[MeasuredChain], beta: float, width: float
+    joint: Joint, chains: Sequence[MeasuredChain], coordinate: float, width: float
 ) -> tuple[list[MeasuredChain], list[PhaseTrack], float | None]:
-    """Return the chains with the tau_int that two phases at beta give them, where each was, and how well it is known.
+    """Return the chains with the tau_int that two phases give them, where each was, and how well it is known.
 
-    Only where there are two phases, and enough crossings within `width` of beta to say it: elsewhere the chains are as
-    they were, everywhere in one phase, and None comes with them.
+    Only where there are two phases, and enough crossings within `width` of `coordinate` to say it: elsewhere the chains
+    are as they were, everywhere in one phase, and None comes with them.
     """
-    shape = shape_at(joint, chains, beta)
-    near = [chain for chain in chains if abs(chain.beta - beta) <= width]
+    shape = shape_at(joint, chains, coordinate)
+    near = [chain for chain in chains if abs(chain.coordinate - coordinate) <= width]
     count = phase_changes([c.point for c in near], [c.point for c in chains], *shape.thresholds)
     if not shape.two_phases or count < FEWEST:
         return list(chains), _in_one_phase(joint, chains), None
@@ -208,8 +208,11 @@ def _in_one_phase(joint: Joint, chains: Sequence[MeasuredChain]) -> list[PhaseTr
 def _between(
     joint: Joint, chains: Sequence[MeasuredChain], upper: Sequence[NDArray[np.bool_]], shape: Shape
 ) -> list[float]:
-    """Return how long a chain that is alone at each one's beta remembers its phase."""
-    energy, betas = np.concatenate([chain.energy for chain in chains]), np.array([chain.beta for chain in chains])
+    """Return how long a chain that is alone at each one's coordinate remembers its phase."""
+    energy, coordinates = (
+        np.concatenate([chain.energy for chain in chains]),
+        np.array([chain.coordinate for chain in chains]),
+    )
     # Chains of a ladder change their phase by swaps, too: they say nothing of it.
     weight = [np.full(c.energy.size, 0.0 if c.point.ladder else 1 / (2 * c.tau)) for c in chains]
     crossed = [np.zeros_like(one) for one in weight]
@@ -217,7 +220,7 @@ def _between(
         middle = transits(chain.order, *shape.thresholds)
         one[middle] = rows[middle]
     rows = np.concatenate(weight)
-    all, above, across = joint.weigh(energy, (rows, rows * np.concatenate(upper), np.concatenate(crossed)), betas)
+    all, above, across = joint.weigh(energy, (rows, rows * np.concatenate(upper), np.concatenate(crossed)), coordinates)
     # Half of all crossings go up.
     return [float(tau) for tau in 2 * above * (all - above) / np.maximum(all * across, 1e-300)]
 
@@ -234,8 +237,8 @@ def _within(
         energy.append(_without_means(chain.energy, *where))
         order.append(_without_means(chain.order, *where))
         square.append(_without_means(order[-1] ** 2, *where))
-    betas = np.array([chain.beta for chain in chains])
-    taus = [pooled_tau(betas, series, joint.spread).tolist() for series in (energy, order, square)]
+    coordinates = np.array([chain.coordinate for chain in chains])
+    taus = [pooled_tau(coordinates, series, joint.spread).tolist() for series in (energy, order, square)]
     return list(zip(*taus, strict=True))
 
 

@@ -1,7 +1,7 @@
 """Which chains of a campaign can be joined: long enough and overlapping; and why the others cannot.
 
-A steered campaign leaves chains of all lengths at all places. They are taken in order of beta and cut where neighbours
-do not overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word, and
+A steered campaign leaves chains of all lengths at all places. They are taken in order and cut where neighbours do not
+overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word, and
 nothing for disagreeing with the rest: at a first-order point that is the physics, and evidence against a number.
 """
 
@@ -43,7 +43,7 @@ OBSERVED_TAU = 6.0
 class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chain that was not used, and why."""
 
-    beta: float
+    coordinate: float
     rows: int
     reason: str
 
@@ -60,13 +60,13 @@ class MeasuredChain:
     chi_error: float
 
     @property
-    def beta(self) -> float:
+    def coordinate(self) -> float:
         """Where the chain is."""
-        return self.point.beta
+        return self.point.coordinate
 
     def rows(self, block: int = 1) -> ChainRows:
         """Return the chain as reweighting takes it."""
-        return ChainRows(self.beta, self.energy, self.order, self.tau, block, self.point.ladder)
+        return ChainRows(self.coordinate, self.energy, self.order, self.tau, block, self.point.ladder)
 
     def remembering(self, tau: float) -> "MeasuredChain":
         """Return the chain with another tau_int, and the error of chi that goes with it."""
@@ -75,35 +75,35 @@ class MeasuredChain:
 
     def leave_out(self, reason: str) -> LeftOutChain:
         """Return the record of a chain that is not used."""
-        return LeftOutChain(beta=self.beta, rows=self.energy.size, reason=reason)
+        return LeftOutChain(coordinate=self.coordinate, rows=self.energy.size, reason=reason)
 
 
 def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[LeftOutChain]]:
-    """Return the chains that are long enough, in order of beta, and the others.
+    """Return the chains that are long enough, in order, and the others.
 
     The order does not depend on the order of the points: a campaign that was resumed gives the same numbers.
     """
     if not points:
-        raise NotLocated("no chain was measured\nhint: measure at a few beta across the range first")
+        raise NotLocated("no chain was measured\nhint: measure at a few coordinate across the range first")
     checked = [as_point(point) for point in points]
-    if len({tuple(point.dims) for point in checked}) > 1:
-        raise SpecError(f"all chains must be of one system. Got {sorted({tuple(p.dims) for p in checked})}")
-    checked.sort(key=lambda p: (p.beta, p.energy.size, tuple(-p.energy[:1])))
+    if len({tuple(point.system) for point in checked}) > 1:
+        raise SpecError(f"all chains must be of one system. Got {sorted({tuple(p.system) for p in checked})}")
+    checked.sort(key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1])))
     left, kept = [], []
     for p in checked:
         reason = f"fewer than {FEWEST_ROWS} rows" if p.energy.size < FEWEST_ROWS else ""
         if p.superseded:
             reason = "from before chains exchanged couplings: it may never have tunnelled"
         if reason:
-            left.append(LeftOutChain(beta=p.beta, rows=p.energy.size, reason=reason))
+            left.append(LeftOutChain(coordinate=p.coordinate, rows=p.energy.size, reason=reason))
         else:
             kept.append(p)
     if not kept:
         return [], left
-    betas = np.array([p.beta for p in kept])
+    coordinates = np.array([p.coordinate for p in kept])
     energies, loops = [p.energy for p in kept], [p.order for p in kept]
     spread = float(np.median([e.std() for e in energies]))
-    tau_energy, tau_loop = pooled_tau(betas, energies, spread), pooled_tau(betas, loops, spread)
+    tau_energy, tau_loop = pooled_tau(coordinates, energies, spread), pooled_tau(coordinates, loops, spread)
     usable = []
     for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
         tau = float(max(of_energy, of_loop))
@@ -159,18 +159,18 @@ def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
     loop = point.order
     if loop.size < OBSERVED_ROWS or np.ptp(loop) == 0:
         return None
-    tau = float(pooled_tau(np.array([point.beta]), [loop], 1.0)[0])
+    tau = float(pooled_tau(np.array([point.coordinate]), [loop], 1.0)[0])
     if loop.size < OBSERVED_TAU * tau:
         return None
     chi, error = measured_chi(loop, point.volume, tau)
-    return Observation(beta=point.beta, value=chi, error=error, cost=cost, id=id)
+    return Observation(coordinate=point.coordinate, value=chi, error=error, cost=cost, id=id)
 
 
 def neighbours(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
-    """Return the chains by beta, in ascending order: those at one beta together."""
+    """Return the chains by coordinate, in ascending order: those at one place together."""
     groups: list[list[MeasuredChain]] = []
     for chain in chains:
-        if groups and chain.beta == groups[-1][0].beta:
+        if groups and chain.coordinate == groups[-1][0].coordinate:
             groups[-1].append(chain)
         else:
             groups.append([chain])
@@ -178,7 +178,7 @@ def neighbours(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
 
 
 def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
-    """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
+    """Return the chains, in order, cut where neighbours do not overlap."""
     groups = neighbours(chains)
     found = [list(groups[0])] if groups else []
     for low, high in pairwise(groups):
@@ -203,10 +203,10 @@ def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
 
 
 def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:
-    """Return the overlap in E of the chains at two neighbouring beta, 0 to 1, from at most 1000 rows of each."""
+    """Return the overlap in E of the chains at two neighbouring coordinate, 0 to 1, from at most 1000 rows of each."""
     below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
     stride = [max(1, rows.size // 1000) for rows in (below, above)]
-    return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]])
+    return pair_overlap(low[0].coordinate, below[:: stride[0]], high[0].coordinate, above[:: stride[1]])
 
 
 def _overlaps(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> bool:

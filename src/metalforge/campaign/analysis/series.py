@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-Dims = tuple[int, ...]
+System = tuple[int, ...]
 Floats = NDArray[np.float64]
 
 
 class PointSeries(NamedTuple):
     """The measured rows of one chain, after its warm-up: E, and the order parameter whose fluctuations are looked at.
 
-    A configuration has the weight exp(-beta E) times what does not depend on beta; chi is `volume` times the variance
-    of the order parameter.
+    A configuration has the weight exp(-coordinate E) times what does not depend on the coordinate; chi is `volume`
+    times the variance of the order parameter.
     """
 
-    beta: float
-    dims: Dims
+    coordinate: float
+    system: System
     energy: Floats
     order: Floats
     volume: int
@@ -45,9 +45,9 @@ class PointSeries(NamedTuple):
 def as_point(point: PointSeries) -> PointSeries:
     """Return the series with its arrays as doubles, if it is one."""
     energy, order = np.asarray(point.energy, np.float64), np.asarray(point.order, np.float64)
-    name = f"the series at {point.beta:g}"
+    name = f"the series at {point.coordinate:g}"
     if energy.ndim != 1 or energy.shape != order.shape:
         raise SpecError(f"{name} must hold one E and one order parameter per row. Got {energy.shape} and {order.shape}")
-    if not np.isfinite(point.beta) or not (np.all(np.isfinite(energy)) and np.all(np.isfinite(order))):
+    if not np.isfinite(point.coordinate) or not (np.all(np.isfinite(energy)) and np.all(np.isfinite(order))):
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
-    return point._replace(beta=float(point.beta), energy=energy, order=order)
+    return point._replace(coordinate=float(point.coordinate), energy=energy, order=order)

@@ -1,6 +1,6 @@
-r"""beta_c of one lattice from the chains of a campaign: the peak of chi(beta) = N_s^3 (<|L|^2> - <|L|>^2).
+r"""result of one lattice from the chains of a campaign: the peak of chi(coordinate) = N_s^3 (<|L|^2> - <|L|>^2).
 
-The chains that can be joined are (`selection`), multi-histogram reweighting gives chi at every beta between them
+The chains that can be joined are (`selection`), multi-histogram reweighting gives chi everywhere between them
 (`metalforge.statistics`), and the peak of every bootstrap replica is looked for on its own: their spread is the error.
 Where the chains that carry the peak contradict each other, a chain's own blocks say little of how far it is off, and
 the errors are those of chains that scatter so,
@@ -34,7 +34,7 @@ from metalforge.statistics.susceptibility import kurtosis
 from .agreement import Pulls, pulls_of
 from .phases import remembering
 from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
-from .series import Dims, PointSeries
+from .series import PointSeries, System
 
 Floats = NDArray[np.float64]
 REACH = 6.0
@@ -58,11 +58,11 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `samples` counts rows of the chains used, `n_effective` the independent samples that carry the average at the peak
     and `n_blocks` the blocks; `width` is half of the peak's width at half of its height; `scatter` is the factor in the
-    errors for chains that contradict each other. `betas` are those used, `left_out` names every other chain.
+    errors for chains that contradict each other. `coordinates` are those used, `left_out` names every other chain.
     """
 
-    dims: Dims
-    beta_c: float
+    system: System
+    result: float
     error: float
     height: float
     height_error: float
@@ -72,7 +72,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     samples: int
     n_effective: float
     tau_int: float
-    betas: tuple[float, ...]
+    coordinates: tuple[float, ...]
     left_out: tuple[LeftOutChain, ...]
     n_bootstrap: int
     n_blocks: float = 0.0
@@ -101,15 +101,15 @@ def chain_errors(points: Sequence[PointSeries], located: Located | None) -> dict
     """Return chi and errors by chain, without relying on a short chain's own variance and tau_int.
 
     Chains that are too short are left out. For a chain that was joined, variance and B4 are those of all chains
-    reweighted to its beta, and tau_int is the one with which it was joined. Any other chain has its own variance, and
-    tau_int of all chains together.
+    reweighted to where it is, and tau_int is the one with which it was joined. Any other chain has its own variance,
+    and tau_int of all chains together.
     """
     found = {}
     for chain in prepare(points)[0] if points else []:
         mean_variance = 2 * chain.tau / chain.order.size * float(chain.order.var())
         found[chain.point.chain] = ChainErrors(float(np.sqrt(mean_variance)), chain.chi, chain.chi_error)
     if located is not None:
-        moments = located.joint.moments(np.array([chain.beta for chain in located.chains]))[:, 0]
+        moments = located.joint.moments(np.array([chain.coordinate for chain in located.chains]))[:, 0]
         for chain, spread, b4 in zip(located.chains, variance(moments), kurtosis(moments[1:]), strict=True):
             chi = chain.point.volume * float(spread)
             mean_variance = 2 * chain.tau / chain.order.size * float(spread)
@@ -139,13 +139,13 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
         raise NotLocated(f"all {len(left)} chains are too short: {left[0].reason}\nhint: run them for longer")
     rng = np.random.default_rng([seed, len(usable)])
     chains, apart = _cluster(usable)
-    span = f"the cluster at beta {chains[0].beta:g} .. {chains[-1].beta:g}"
+    span = f"the cluster at {chains[0].coordinate:g} .. {chains[-1].coordinate:g}"
     left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
     coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
     grid = _search_grid(coarse, coarse.betas[0], coarse.betas[-1])
     curve_there = variance(coarse.moments(grid))[0]
     top = int(np.argmax(curve_there))
-    near = [chain for chain in chains if abs(chain.beta - grid[top]) * coarse.spread <= REACH]
+    near = [chain for chain in chains if abs(chain.coordinate - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
     near, tracks, tau_known = remembering(coarse, near, float(grid[top]), half_width(grid, curve_there, top))
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
@@ -167,9 +167,9 @@ def _refuse_higher(apart: Sequence[MeasuredChain], found: Transition) -> None:
     for chain in apart:
         if chain.chi - chain.chi_error > found.height + found.height_error:
             raise NotLocated(
-                f"the peak near beta = {found.beta_c:.5g} is {found.height:.3g} high, but a run at beta = "
-                f"{chain.beta:g}, which does not overlap with it, has chi = {chain.chi:.3g}"
-                f"\nhint: add runs between beta = {chain.beta:g} and {found.beta_c:.5g}"
+                f"the peak near {found.result:.5g} is {found.height:.3g} high, but a run at "
+                f"{chain.coordinate:g}, which does not overlap with it, has chi = {chain.chi:.3g}"
+                f"\nhint: add runs between {chain.coordinate:g} and {found.result:.5g}"
             )
 
 
@@ -192,32 +192,32 @@ def _peak(
     curves = variance(moments)
     top = np.argmax(curves, axis=1)
     places, heights = refined_maxima(grid, curves, top)
-    beta_c = float(places[0])
+    result = float(places[0])
     at_edge = (top == 0) | (top == grid.size - 1)
-    covered = f"the runs at beta {joint.betas[0]:g} .. {joint.betas[-1]:g}"
+    covered = f"the runs at {joint.betas[0]:g} .. {joint.betas[-1]:g}"
     if at_edge[0] or at_edge[1:].mean() > MAX_EDGE_FRACTION:
         side = grid[0] if np.sum(top[at_edge] == 0) * 2 > at_edge.sum() else grid[-1]
         beyond = side + np.sign(side - joint.betas.mean()) / joint.spread
         raise NotLocated(
             f"the susceptibility is largest at the edge of what {covered} cover: the peak may lie beyond"
-            f"\nhint: add a run near beta = {beyond:.5g}"
+            f"\nhint: add a run near {beyond:.5g}"
         )
-    carried, blocks = float(joint.n_effective(np.array([beta_c]))[0]), joint.n_blocks(beta_c)
+    carried, blocks = float(joint.n_effective(np.array([result]))[0]), joint.n_blocks(result)
     if carried < MIN_EFFECTIVE or blocks < MIN_BLOCKS:
         raise NotLocated(
-            f"the peak near beta = {beta_c:.5g} needs {MIN_EFFECTIVE:g} effective samples in {MIN_BLOCKS:g} blocks. "
-            f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
+            f"the peak near {result:.5g} needs {MIN_EFFECTIVE:g} effective samples in {MIN_BLOCKS:g} blocks. "
+            f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near {result:.5g}"
         )
-    scatter = _scatter(joint, chains, beta_c, pulls)
+    scatter = _scatter(joint, chains, result, pulls)
     delta_tau = np.sqrt(TAU_VARIANCE / carried) if tau_known is None else tau_known
-    to_error = scatter * joint.spread_to_error(beta_c) * np.sqrt(1 + delta_tau)
+    to_error = scatter * joint.spread_to_error(result) * np.sqrt(1 + delta_tau)
     errors = to_error * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
     # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
     b4 = kurtosis(moments[1:, np.arange(len(top)), top])
-    shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
+    shares = np.bincount(joint.chain_of_block, joint.shares(result), minlength=len(chains))
     return Transition(
-        dims=chains[0].point.dims,
-        beta_c=beta_c,
+        system=chains[0].point.system,
+        result=result,
         error=float(errors[0]),
         height=float(volume * heights[0]),
         height_error=float(errors[1]),
@@ -227,8 +227,8 @@ def _peak(
         samples=sum(chain.energy.size for chain in chains),
         n_effective=carried,
         tau_int=float(np.average([chain.tau for chain in chains], weights=shares)),
-        betas=tuple(float(beta) for beta in joint.betas),
-        left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
+        coordinates=tuple(float(coordinate) for coordinate in joint.betas),
+        left_out=tuple(sorted(left, key=lambda out: (out.coordinate, out.rows, out.reason))),
         n_bootstrap=n_bootstrap,
         n_blocks=blocks,
         width=half_width(grid, curves[0], int(top[0])),
@@ -236,11 +236,11 @@ def _peak(
     )
 
 
-def _scatter(joint: Joint, chains: Sequence[MeasuredChain], beta_c: float, pulls: Pulls) -> float:
+def _scatter(joint: Joint, chains: Sequence[MeasuredChain], result: float, pulls: Pulls) -> float:
     """Return the factor by which errors grow because the chains that carry the peak contradict each other."""
     from scipy.special import chdtri
 
-    shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
+    shares = np.bincount(joint.chain_of_block, joint.shares(result), minlength=len(chains))
     carrying = np.flatnonzero(shares > CARRIES)
     if carrying.size < 2:
         return 1.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Dims, TheoryWords
+from metalforge.campaign.theory import System, TheoryWords
 from metalforge.statistics.estimate import Estimate
 
 from .decisions import ResultPart
@@ -16,18 +16,18 @@ class TransitionPoint(ResultPart, frozen=True, kw_only=True):
     """What one chain measured: the order parameter and its chi, None while it is too short."""
 
     chain: str
-    beta: float
+    coordinate: float
     order: Estimate | None
     chi: Estimate | None
 
 
-class TransitionVolume(ResultPart, frozen=True, kw_only=True):
+class TransitionSystem(ResultPart, frozen=True, kw_only=True):
     """One volume: its chains, the curves that join them, and the peak of chi where it is located."""
 
-    dims: Dims
+    system: System
     points: tuple[TransitionPoint, ...]
     curve: TransitionCurve | None
-    beta_c: float | None
+    result: float | None
     error: float | None
     established: bool
 
@@ -54,7 +54,7 @@ class TransitionFigure(ResultPart, frozen=True, kw_only=True):
     """The order parameter and chi against the coordinate, by system, and what is published; or what `words.shows`."""
 
     words: TheoryWords
-    volumes: tuple[TransitionVolume, ...]
+    systems: tuple[TransitionSystem, ...]
     published: tuple[PublishedPlace, ...]
     known: PublishedCurve | None = None
 
@@ -62,25 +62,27 @@ class TransitionFigure(ResultPart, frozen=True, kw_only=True):
 def peak_figure(
     state: CampaignState,
     result: CampaignResult,
-    curves: Mapping[Dims, TransitionCurve],
+    curves: Mapping[System, TransitionCurve],
     published: tuple[PublishedPlace, ...] = (),
 ) -> TransitionFigure:
     """Return the figure of a peak."""
-    volumes = []
-    for volume in result.volumes:
-        chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+    systems = []
+    for volume in result.systems:
+        chains = [c for c in result.chains if c.system == volume.system and not c.abandoned]
         peak = volume.transition
-        volumes.append(
-            TransitionVolume(
-                dims=volume.dims,
-                points=tuple(TransitionPoint(chain=c.id, beta=c.beta, order=c.order, chi=c.chi) for c in chains),
-                curve=curves.get(volume.dims),
-                beta_c=None if peak is None else peak.beta_c,
+        systems.append(
+            TransitionSystem(
+                system=volume.system,
+                points=tuple(
+                    TransitionPoint(chain=c.id, coordinate=c.coordinate, order=c.order, chi=c.chi) for c in chains
+                ),
+                curve=curves.get(volume.system),
+                result=None if peak is None else peak.result,
                 error=None if peak is None else peak.error,
                 established=volume.established,
             )
         )
-    return TransitionFigure(words=state.spec.theory.words, volumes=tuple(volumes), published=published)
+    return TransitionFigure(words=state.spec.theory.words, systems=tuple(systems), published=published)
 
 
 COMPARED = ("campaign", "found", "updates", "seconds", "energy", "silicon", "evidence")
@@ -100,7 +102,7 @@ class ComparedCampaign(ResultPart, frozen=True, kw_only=True):
 
 
 def compared_campaign(
-    state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]
+    state: CampaignState, result: CampaignResult, curves: Mapping[System, TransitionCurve]
 ) -> ComparedCampaign:
     """Return what is shown of a campaign beside others; energies of different sources stay apart."""
     summary = summary_of(state, result)

@@ -13,7 +13,7 @@ from metalforge.campaign.analysis.selection import neighbours, overlap
 from metalforge.campaign.analysis.transition import Located
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.state import ChainLog
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import MIN_LENGTH
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
@@ -101,9 +101,9 @@ class LadderSwaps(ResultPart, frozen=True, kw_only=True):
     `rates` are the shares of accepted swaps between neighbouring couplings.
     """
 
-    dims: Dims
+    system: System
     chains: tuple[str, ...]
-    betas: tuple[float, ...]
+    coordinates: tuple[float, ...]
     rates: Floats
     round_trips: float
     updates: int
@@ -119,9 +119,9 @@ def swaps_of(rungs: Sequence[ChainLog]) -> LadderSwaps | None:
     update = np.unique(np.linspace(0, seen.updates - 1, min(STEPS, seen.updates)).astype(np.int64))
     who = np.array([chain.column("replica")[: seen.updates][update] for chain in rungs])
     return LadderSwaps(
-        dims=rungs[0].dims,
+        system=rungs[0].system,
         chains=tuple(chain.id for chain in rungs),
-        betas=tuple(chain.beta for chain in rungs),
+        coordinates=tuple(chain.coordinate for chain in rungs),
         rates=seen.rates,
         round_trips=seen.round_trips,
         updates=seen.updates,
@@ -137,7 +137,7 @@ class SupportingChain(ResultPart, frozen=True, kw_only=True):
     """
 
     chain: str
-    beta: float
+    coordinate: float
     near: bool
     own: float
     carried: float
@@ -156,8 +156,8 @@ class NeighbourOverlap(NamedTuple):
 class PeakSupport(ResultPart, frozen=True, kw_only=True):
     """What the peak of one volume rests on; `low` and `high` are the thresholds of the order parameter's phases."""
 
-    dims: Dims
-    beta_c: float
+    system: System
+    result: float
     width: float
     two_phases: bool
     low: float
@@ -170,27 +170,27 @@ class PeakSupport(ResultPart, frozen=True, kw_only=True):
 def support_of(located: Located, shape: Shape | None = None) -> PeakSupport:
     """Return what a peak rests on: overlap of neighbours, effective samples and crossings of every joined chain."""
     found, chains = located.transition, located.chains
-    shape = shape or shape_at(located.joint, chains, found.beta_c)
+    shape = shape or shape_at(located.joint, chains, found.result)
     low, high = shape.thresholds
-    shares = np.bincount(located.joint.chain_of_block, located.joint.shares(found.beta_c), minlength=len(chains))
+    shares = np.bincount(located.joint.chain_of_block, located.joint.shares(found.result), minlength=len(chains))
     crossed = [transits(chain.order, low, high) for chain in chains]
     return PeakSupport(
-        dims=found.dims,
-        beta_c=found.beta_c,
+        system=found.system,
+        result=found.result,
         width=found.width,
         two_phases=shape.two_phases,
         low=low,
         high=high,
         needed=MIN_OVERLAP,
         overlaps=tuple(
-            NeighbourOverlap(below[0].beta, above[0].beta, overlap(below, above))
+            NeighbourOverlap(below[0].coordinate, above[0].coordinate, overlap(below, above))
             for below, above in pairwise(neighbours(chains))
         ),
         chains=tuple(
             SupportingChain(
                 chain=chain.point.chain,
-                beta=chain.beta,
-                near=abs(chain.beta - found.beta_c) <= found.width,
+                coordinate=chain.coordinate,
+                near=abs(chain.coordinate - found.result) <= found.width,
                 own=chain.energy.size / (2 * chain.tau),
                 carried=float(found.n_effective * share),
                 crossings=ways.size,
@@ -201,6 +201,6 @@ def support_of(located: Located, shape: Shape | None = None) -> PeakSupport:
     )
 
 
-def supports_of(found: Mapping[Dims, Finding]) -> tuple[PeakSupport, ...]:
+def supports_of(found: Mapping[System, Finding]) -> tuple[PeakSupport, ...]:
     """Return what the located peaks rest on, by volume."""
     return tuple(support_of(finding.located) for finding in found.values() if finding.located is not None)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from metalforge.campaign.analysis.curve import Floats, TransitionCurve
 from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims, SizeLaw
+from metalforge.campaign.theory import SizeLaw, System
 from metalforge.statistics.estimate import Estimate, with_error
 from metalforge.statistics.values import Value
 
@@ -18,10 +18,10 @@ from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
 from .figure_data import ComparedCampaign, TransitionPoint, apart
 from .figures_of_run import draw_run
 from .points import ChainResult
-from .result import CampaignResult, VolumeResult
+from .result import CampaignResult, SystemResult
 from .words import say, system_math, system_text
 
-Curves: TypeAlias = Mapping[Dims, TransitionCurve]
+Curves: TypeAlias = Mapping[System, TransitionCurve]
 Measured = TypeVar("Measured", ChainResult, TransitionPoint)
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest the peak, and others spread over the range."""
@@ -31,7 +31,7 @@ def draw_all(
     state: CampaignState,
     result: CampaignResult,
     curves: Curves,
-    found: Mapping[Dims, Finding],
+    found: Mapping[System, Finding],
     beside: Sequence[ComparedCampaign] = (),
 ) -> list[Drawn]:
     """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
@@ -61,11 +61,11 @@ def draw_more(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     return made
 
 
-def by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str, list[ChainResult]]]:
+def by_volume(result: CampaignResult) -> Iterator[tuple[SystemResult, str, str, list[ChainResult]]]:
     """Give every volume with its colour, its name, and its chains that were not given up."""
-    for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
-        yield volume, colour, system_math(volume.dims), chains
+    for volume, colour in zip(result.systems, COLOURS, strict=False):
+        chains = [c for c in result.chains if c.system == volume.system and not c.abandoned]
+        yield volume, colour, system_math(volume.system), chains
 
 
 def draw_points(
@@ -76,8 +76,8 @@ def draw_points(
     label: str = "",
     marker: str = "o",
 ) -> None:
-    """Draw what each chain has, with its error, against its beta."""
-    found = [(chain.beta, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
+    """Draw what each chain has, with its error, against its coordinate."""
+    found = [(chain.coordinate, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
     if found:
         x, y, e = zip(*found, strict=True)
         axis.errorbar(x, y, e, fmt=marker, ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
@@ -87,21 +87,21 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
     figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
     shown, words = state.spec.theory.report.figure(state, result, curves), result.words
     order = state.spec.theory.order
-    for volume, colour in zip(shown.volumes, COLOURS, strict=False):
-        name = system_math(volume.dims)
+    for volume, colour in zip(shown.systems, COLOURS, strict=False):
+        name = system_math(volume.system)
         draw_points(loop, volume.points, lambda point: point.order, colour, name)
         draw_points(chi, volume.points, lambda point: point.chi, colour)
         if (found := volume.curve) is not None:
             _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
-        if volume.beta_c is not None and volume.error is not None:
+        if volume.result is not None and volume.error is not None:
             # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
-            own = COLOURS[1] if len(shown.volumes) == 1 else colour
+            own = COLOURS[1] if len(shown.systems) == 1 else colour
             for axis in (loop, chi):
-                axis.axvspan(volume.beta_c - volume.error, volume.beta_c + volume.error, color=own, alpha=0.2, lw=0)
-                axis.axvline(volume.beta_c, color=own, lw=1, ls="--")
-            number = f"{words.coordinate} = {with_error(volume.beta_c, volume.error)} of the peak"
-            whose = "" if len(shown.volumes) == 1 else f"{name}: "
+                axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=own, alpha=0.2, lw=0)
+                axis.axvline(volume.result, color=own, lw=1, ls="--")
+            number = f"{words.coordinate} = {with_error(volume.result, volume.error)} of the peak"
+            whose = "" if len(shown.systems) == 1 else f"{name}: "
             label = whose + (number if volume.established else "peak, not established")
             chi.plot([], [], color=own, ls="--", lw=1, label=label)
     for known in shown.published:
@@ -124,8 +124,8 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
 def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str) -> None:
     for number in np.unique(found.segment):
         part = found.segment == number
-        axis.plot(found.beta[part], y[part], color=colour, lw=1.4, alpha=0.9)
-        axis.fill_between(found.beta[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+        axis.plot(found.coordinate[part], y[part], color=colour, lw=1.4, alpha=0.9)
+        axis.fill_between(found.coordinate[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
 
 
 def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
@@ -133,17 +133,17 @@ def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
     words = campaigns[0].figure.words
     shows = [(pick, label) for pick, label in zip(("order", "chi"), words.shows, strict=True) if label]
     figure, axes = axes_of(len(shows), 1, (6.2, 3.2 * len(shows)), sharex=True)
-    series = [(campaign, volume) for campaign in campaigns for volume in campaign.figure.volumes]
+    series = [(campaign, volume) for campaign in campaigns for volume in campaign.figure.systems]
     for number, (campaign, volume) in enumerate(series):
         colour, marker = COLOURS[number % len(COLOURS)], "os^Dvp"[number % 6]
-        label = f"{campaign.name}, ".replace("$", r"\$") + system_math(volume.dims)
+        label = f"{campaign.name}, ".replace("$", r"\$") + system_math(volume.system)
         for axis, (pick, _) in zip(axes, shows, strict=True):
             draw_points(axis, volume.points, attrgetter(pick), colour, label, marker)
             if (found := volume.curve) is not None:
                 _band(axis, found, getattr(found, pick), getattr(found, f"{pick}_error"), colour)
-            if volume.beta_c is not None and volume.error is not None:
-                axis.axvspan(volume.beta_c - volume.error, volume.beta_c + volume.error, color=colour, alpha=0.2, lw=0)
-                axis.axvline(volume.beta_c, color=colour, lw=1, ls="--")
+            if volume.result is not None and volume.error is not None:
+                axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=colour, alpha=0.2, lw=0)
+                axis.axvline(volume.result, color=colour, lw=1, ls="--")
     for axis, (_, label) in zip(axes, shows, strict=True):
         axis.set(ylabel=label)
         axis.set_ylim(bottom=0)
@@ -153,16 +153,18 @@ def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
 
 
 def _chains_to_show(state: CampaignState, result: CampaignResult) -> list[ChainLog]:
-    """Return chains of the first volume, spread over beta, with the one nearest the peak among them."""
-    dims = result.headline.dims
-    chains = sorted((c for c in state.chains.values() if c.dims == dims and c.rows > 1), key=lambda c: (c.beta, c.id))
+    """Return chains of the first volume, spread over coordinate, with the one nearest the peak among them."""
+    system = result.headline.system
+    chains = sorted(
+        (c for c in state.chains.values() if c.system == system and c.rows > 1), key=lambda c: (c.coordinate, c.id)
+    )
     chains = [c for c in chains if c.measured] or chains
     if not chains:
         return []
     chosen = {round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))}
     found = result.headline.transition
     if found is not None:
-        nearest = min(range(len(chains)), key=lambda i: (abs(chains[i].beta - found.beta_c), -chains[i].rows))
+        nearest = min(range(len(chains)), key=lambda i: (abs(chains[i].coordinate - found.result), -chains[i].rows))
         inner = sorted(chosen, key=lambda i: abs(i - nearest))[0]
         chosen = (chosen - {inner}) | {nearest}
     return [chains[i] for i in sorted(chosen)]
@@ -183,28 +185,28 @@ def _histories(state: CampaignState, chains: list[ChainLog], result: CampaignRes
             spread = max(float(np.ptp(settled)), 1e-9)
             axis.set_ylim(settled.min() - 0.35 * spread, settled.max() + 0.15 * spread)
             axis.set_ylabel(label)
-        axes[2 * i].set_title(f"{chain.id}   {words.coordinate} = {chain.beta:.4f}", fontsize=9)
+        axes[2 * i].set_title(f"{chain.id}   {words.coordinate} = {chain.coordinate:.4f}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel(words.update)
     left, right = labels
-    return drawn("histories", figure, system=system_text(result.headline.dims), left=left, right=right)
+    return drawn("histories", figure, system=system_text(result.headline.system), left=left, right=right)
 
 
 def _volumes(result: CampaignResult, law: SizeLaw) -> Drawn:
     assert result.finite_size is not None
     figure, (place, height) = axes_of(1, 2, (8.2, 3.4))
-    colours = {volume.dims: colour for volume, colour in zip(result.volumes, COLOURS, strict=False)}
+    colours = {volume.system: colour for volume, colour in zip(result.systems, COLOURS, strict=False)}
     peaks = result.finite_size.peaks
     for peak in peaks:
-        colour, name = colours.get(peak.dims, GREY), system_math(peak.dims)
-        place.errorbar(law.x(peak.dims), peak.beta_c, peak.error, fmt="o", color=colour, capsize=3, label=name)
-        at = law.height_at(peak.dims)
+        colour, name = colours.get(peak.system, GREY), system_math(peak.system)
+        place.errorbar(law.x(peak.system), peak.result, peak.error, fmt="o", color=colour, capsize=3, label=name)
+        at = law.height_at(peak.system)
         height.errorbar(at, peak.height, peak.height_error, fmt="o", color=colour, capsize=3, label=name)
     if (fit := result.finite_size.fit) is not None:
-        x = np.linspace(0, max(law.x(peak.dims) for peak in peaks))
-        place.plot(x, fit.beta_c - fit.h * x, color=GREY, lw=1.2)
-        place.errorbar(0, fit.beta_c, fit.error, fmt="D", color=INK, capsize=3, label=f"{law.limit} (fit)")
+        x = np.linspace(0, max(law.x(peak.system) for peak in peaks))
+        place.plot(x, fit.result - fit.h * x, color=GREY, lw=1.2)
+        place.errorbar(0, fit.result, fit.error, fmt="D", color=INK, capsize=3, label=f"{law.limit} (fit)")
     place.set(xlabel=law.axis, ylabel=f"{result.words.coordinate} of the peak")
     height.set(xlabel=law.height, ylabel=r"height of the peak of $\chi$", ylim=(0, None))
     place.legend()
-    return drawn("volumes", figure)
+    return drawn("systems", figure)

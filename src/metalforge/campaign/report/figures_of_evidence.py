@@ -14,7 +14,7 @@ from metalforge.campaign.analysis.phases import TWO_PEAKS, Shape, density_of, sh
 from metalforge.campaign.analysis.selection import MeasuredChain
 from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Dims, TheoryWords
+from metalforge.campaign.theory import System, TheoryWords
 from metalforge.core.pages import Paragraphs
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.histograms import Joint
@@ -31,7 +31,7 @@ SHOWN = 4
 
 
 class ReportedPeak(NamedTuple):
-    """A peak, the chains that were joined for it in order of beta, and how the order parameter is distributed there.
+    """A peak, the chains that were joined for it, in order, and how the order parameter is distributed there.
 
     `order` is the order parameter in words.
     """
@@ -46,30 +46,30 @@ class ReportedPeak(NamedTuple):
     words: TheoryWords
 
     def nearest(self, count: int) -> list[MeasuredChain]:
-        """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
-        by_distance = sorted(self.chains, key=lambda c: (abs(c.beta - self.transition.beta_c), -c.energy.size))
-        return sorted(by_distance[:count], key=lambda c: c.beta)
+        """Return the chains nearest to the peak, in order; of those at one place the longest."""
+        by_distance = sorted(self.chains, key=lambda c: (abs(c.coordinate - self.transition.result), -c.energy.size))
+        return sorted(by_distance[:count], key=lambda c: c.coordinate)
 
     def label(self, chain: MeasuredChain) -> str:
         """Return what a chain is called in a figure."""
         start = f", {chain.point.start}" if chain.point.start else ""
-        return f"{chain.point.chain}: {self.words.coordinate} = {chain.beta:.5g}{start}"
+        return f"{chain.point.chain}: {self.words.coordinate} = {chain.coordinate:.5g}{start}"
 
     @property
-    def system(self) -> str:
+    def title(self) -> str:
         """What the system is called in a figure."""
-        return system_math(self.transition.dims)
+        return system_math(self.transition.system)
 
     def mark(self, axis: Axes) -> None:
         """Shade the width of the peak."""
         found = self.transition
-        axis.axvspan(found.beta_c - found.width, found.beta_c + found.width, color=GREY, alpha=0.15, lw=0)
-        axis.axvline(found.beta_c, color=GREY, lw=1, ls=":")
+        axis.axvspan(found.result - found.width, found.result + found.width, color=GREY, alpha=0.15, lw=0)
+        axis.axvline(found.result, color=GREY, lw=1, ls=":")
 
 
 def draw_evidence(
     state: CampaignState,
-    found: Mapping[Dims, Finding],
+    found: Mapping[System, Finding],
     more: Mapping[str, "Panels"] = MappingProxyType({}),
     paragraphs: Paragraphs | None = None,
 ) -> list[Drawn]:
@@ -81,7 +81,7 @@ def draw_evidence(
     peaks = []
     for finding in found.values():
         if (located := finding.located) is not None:
-            shape = shape_at(located.joint, located.chains, located.transition.beta_c)
+            shape = shape_at(located.joint, located.chains, located.transition.result)
             peaks.append(ReportedPeak(*located, shape, support_of(located, shape), order, words))
     made = []
     for name, kind in {**FIGURES, **more}.items() if peaks else ():
@@ -96,7 +96,7 @@ def draw_evidence(
 
 
 def _histogram(peak: ReportedPeak, axis: Axes) -> None:
-    loop, weight = weights_at(peak.joint, peak.chains, peak.transition.beta_c)
+    loop, weight = weights_at(peak.joint, peak.chains, peak.transition.result)
     edges = histogram_edges(loop)
     for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
         shown, bins = histogram_of(chain.order, edges), edges.tolist()
@@ -104,7 +104,7 @@ def _histogram(peak: ReportedPeak, axis: Axes) -> None:
         axis.hist(bins[:-1], bins, weights=shown.density, histtype="step", color=colour, lw=1.1, label=label)
     at, density = density_of(loop, weight, peak.transition.n_effective)
     axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
-    title = f"{peak.system}: counted as {peak.shape.kind}"
+    title = f"{peak.title}: counted as {peak.shape.kind}"
     axis.set(xlim=(edges[0], None), xlabel=peak.order, ylabel="density", title=title)
     axis.legend(fontsize=8)
 
@@ -117,11 +117,11 @@ def _crossings(peak: ReportedPeak, history: Axes, counts: Axes) -> None:
     marks = next(one.marks for one in shown.chains if one.chain == chain.point.chain)
     history.plot(marks, np.full(len(marks), shown.high), "|", ms=7, color=INK, label="crossing")
     history.set(xlim=(0, chain.order.size), ylim=(min(float(chain.order.min()), 0), None))
-    history.set(xlabel="measured update", ylabel=peak.order, title=f"{peak.system}, {peak.label(chain)}")
+    history.set(xlabel="measured update", ylabel=peak.order, title=f"{peak.title}, {peak.label(chain)}")
     history.legend(fontsize=8, loc="upper right")
     peak.mark(counts)
     for one in shown.chains:
-        counts.plot(one.beta, one.crossings, "o", ms=5, mec=COLOURS[0], mfc=COLOURS[0] if one.near else "white")
+        counts.plot(one.coordinate, one.crossings, "o", ms=5, mec=COLOURS[0], mfc=COLOURS[0] if one.near else "white")
     together = sum(one.crossings for one in shown.chains if one.near)
     needed = f"{MIN_CROSSINGS:.0f} needed" if shown.two_phases else "one phase: none needed"
     counts.set_title(f"{together} together within the width of the peak; {needed}", fontsize=9)
@@ -140,7 +140,7 @@ def _autocorrelation(peak: ReportedPeak, axis: Axes) -> None:
             axis.plot(found.window, found.rho[found.window], "o", ms=5, color=colour)
     axis.axhline(0, color=GREY, lw=0.8)
     label = rf"$\rho$ of {peak.order}"
-    axis.set(xlim=(0, max(longest, 1)), xlabel="distance in updates", ylabel=label, title=peak.system)
+    axis.set(xlim=(0, max(longest, 1)), xlabel="distance in updates", ylabel=label, title=peak.title)
     axis.legend(fontsize=8)
 
 
@@ -149,11 +149,11 @@ def _overlap(peak: ReportedPeak, shared: Axes, samples: Axes) -> None:
     for low, high, value in shown.overlaps:
         shared.plot([low, high], [value, value], "-", color=COLOURS[0], lw=2)
     shared.axhline(shown.needed, color=INK, lw=1, ls="--", label=f"needed at the peak: {shown.needed:g}")
-    shared.set(ylim=(0, 1), ylabel="overlap in E", title=peak.system)
-    beta = [chain.beta for chain in shown.chains]
+    shared.set(ylim=(0, 1), ylabel="overlap in E", title=peak.title)
+    coordinate = [chain.coordinate for chain in shown.chains]
     own, carried = ([getattr(chain, name) for chain in shown.chains] for name in ("own", "carried"))
-    samples.plot(beta, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
-    samples.plot(beta, carried, "o", ms=5, color=COLOURS[1], label="carried to the peak")
+    samples.plot(coordinate, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
+    samples.plot(coordinate, carried, "o", ms=5, color=COLOURS[1], label="carried to the peak")
     samples.set(ylim=(0, None), ylabel="effective samples", xlabel=peak.words.axis)
     for axis in (shared, samples):
         peak.mark(axis)
@@ -161,16 +161,16 @@ def _overlap(peak: ReportedPeak, shared: Axes, samples: Axes) -> None:
 
 
 def _pulls(peak: ReportedPeak, axis: Axes) -> None:
-    beta = np.array([chain.beta for chain in peak.chains])
+    coordinate = np.array([chain.coordinate for chain in peak.chains])
     off = peak.pulls
     judged = off.length >= JUDGED_TAU
-    # Signs at one beta would hide each other.
-    aside = 0.006 * max(float(np.ptp(beta)), 1e-3)
+    # Signs at one place would hide each other.
+    aside = 0.006 * max(float(np.ptp(coordinate)), 1e-3)
     pulls = [(r"$\chi$", off.chi, "o"), ("E", off.energy, "s"), (peak.order, off.order, "^")]
     if off.share is not None:
         pulls.append(("time above", off.share, "D"))
     for i, (name, values, marker) in enumerate(pulls):
-        place, colour = beta + (i - 1) * aside, COLOURS[i]
+        place, colour = coordinate + (i - 1) * aside, COLOURS[i]
         axis.plot(place[judged], values[judged], marker, ms=5, color=colour, label=name)
         axis.plot(place[~judged], values[~judged], marker, ms=5, mec=colour, mfc="white")
     limit = pull_limit(max(int(judged.sum()), 1))
@@ -180,7 +180,7 @@ def _pulls(peak: ReportedPeak, axis: Axes) -> None:
     low, high = axis.get_ylim()
     axis.set_ylim(min(low, -1.2 * limit), max(high, 1.2 * limit))
     peak.mark(axis)
-    axis.set(xlabel=peak.words.axis, ylabel="pull [errors]", title=peak.system)
+    axis.set(xlabel=peak.words.axis, ylabel="pull [errors]", title=peak.title)
     axis.legend(ncols=4, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
 
 

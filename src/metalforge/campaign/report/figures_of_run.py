@@ -42,17 +42,19 @@ def _swaps(ladders: list[LadderSwaps], result: CampaignResult) -> Drawn:
         for replica, places in enumerate(shown.places):
             axis.step(shown.update, places, where="post", color=COLOURS[replica % len(COLOURS)], lw=0.9)
         rates = ", ".join(f"{rate:.2f}" for rate in shown.rates)
-        axis.set_yticks(range(len(shown.betas)), [f"{beta:.4f}" for beta in shown.betas], fontsize=8)
+        axis.set_yticks(
+            range(len(shown.coordinates)), [f"{coordinate:.4f}" for coordinate in shown.coordinates], fontsize=8
+        )
         axis.set(ylabel=result.words.coordinate, xlim=(0, max(shown.updates, 1)), xlabel="measured update")
-        axis.set_title(f"{system_math(shown.dims)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
+        axis.set_title(f"{system_math(shown.system)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
     return drawn("swaps", figure)
 
 
 def _updates(result: CampaignResult) -> Drawn:
-    volumes = [volume for volume in result.volumes if volume.chains]
-    figure, axes = axes_of(len(volumes), 1, (8.2, 2.5 * len(volumes) + 0.6))
-    for axis, volume in zip(axes, volumes, strict=True):
-        rows = [chain for chain in result.chains if chain.dims == volume.dims]
+    systems = [volume for volume in result.systems if volume.chains]
+    figure, axes = axes_of(len(systems), 1, (8.2, 2.5 * len(systems) + 0.6))
+    for axis, volume in zip(axes, systems, strict=True):
+        rows = [chain for chain in result.chains if chain.system == volume.system]
         place = np.arange(len(rows))
         quenched = np.array([chain.quenched for chain in rows])
         warm = np.array([chain.warmup for chain in rows])
@@ -62,13 +64,13 @@ def _updates(result: CampaignResult) -> Drawn:
         axis.bar(place, warm, bottom=quenched, color=COLOURS[4], label="warm-up")
         axis.bar(place, measured, bottom=quenched + warm, color=COLOURS[0], label="measured")
         every = max(1, -(-len(rows) // MOST_LABELS))
-        axis.set_xticks(place[::every], [f"{chain.beta:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
+        axis.set_xticks(place[::every], [f"{chain.coordinate:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
         axis.set_ylabel("updates")
         axis.grid(False, axis="x")
-        axis.set(title=system_math(volume.dims), xlim=(-0.7, len(rows) - 0.3))
+        axis.set(title=system_math(volume.system), xlim=(-0.7, len(rows) - 0.3))
         found = volume.transition
         if found is not None:
-            at = np.interp(found.beta_c, [chain.beta for chain in rows], place)
+            at = np.interp(found.result, [chain.coordinate for chain in rows], place)
             axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=result.words.found)
     axes[-1].set_xlabel(f"{result.words.coordinate} of each {result.words.chain}, in order")
     axes[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
@@ -78,12 +80,12 @@ def _updates(result: CampaignResult) -> Drawn:
 def _error(state: CampaignState) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (7.4, 3.6))
     words = state.spec.theory.words
-    for dims, colour in zip(state.spec.theory.systems, COLOURS, strict=False):
-        found = [(e.trajectories, e.error) for e in state.estimates if e.dims == dims and e.error is not None]
+    for system, colour in zip(state.spec.theory.systems, COLOURS, strict=False):
+        found = [(e.trajectories, e.error) for e in state.estimates if e.system == system and e.error is not None]
         if not found:
             continue
         n, error = (np.array(column, dtype=float) for column in zip(*found, strict=True))
-        axis.plot(n, error, "o-", ms=4, lw=1, color=colour, label=system_math(dims))
+        axis.plot(n, error, "o-", ms=4, lw=1, color=colour, label=system_math(system))
         if n.size > 1:
             guide = float(np.exp(np.mean(np.log(error * np.sqrt(n)))))
             ends = np.array([n[0], n[-1]])
@@ -96,15 +98,15 @@ def _error(state: CampaignState) -> Drawn:
 
 
 def _timeline(state: CampaignState) -> Drawn:
-    volumes, words = state.spec.theory.systems, state.spec.theory.words
-    figure, axes = axes_of(len(volumes), 1, (8.2, 2.7 * len(volumes) + 0.4), sharex=True)
-    for axis, dims in zip(axes, volumes, strict=True):
-        visits = [visit for visit in state.visits if visit.dims == dims]
+    systems, words = state.spec.theory.systems, state.spec.theory.words
+    figure, axes = axes_of(len(systems), 1, (8.2, 2.7 * len(systems) + 0.4), sharex=True)
+    for axis, system in zip(axes, systems, strict=True):
+        visits = [visit for visit in state.visits if visit.system == system]
         for fresh, marker, label in ((True, "o", "new chain"), (False, "s", "chain continued")):
             chosen = [visit for visit in visits if visit.fresh == fresh]
             axis.plot(
                 [visit.visit for visit in chosen],
-                [visit.beta for visit in chosen],
+                [visit.coordinate for visit in chosen],
                 marker,
                 ms=5,
                 color=COLOURS[0],
@@ -112,17 +114,17 @@ def _timeline(state: CampaignState) -> Drawn:
                 label=label,
             )
         steps = [(visit.at, visit.visit) for visit in state.visits]
-        found = [e for e in state.estimates if e.dims == dims and e.beta_c is not None and e.error is not None]
+        found = [e for e in state.estimates if e.system == system and e.result is not None and e.error is not None]
         if found:
             at = np.array([sum(time <= e.at for time, _ in steps) for e in found], dtype=float)
-            value = np.array([e.beta_c for e in found], dtype=float)
+            value = np.array([e.result for e in found], dtype=float)
             error = np.array([e.error for e in found], dtype=float)
             axis.fill_between(at, value - error, value + error, color=COLOURS[1], alpha=0.25, lw=0)
             axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=f"{words.found} so far")
         axis.set(
             ylabel=state.spec.theory.coordinate,
             ylim=(state.spec.theory.low, state.spec.theory.high),
-            title=system_math(dims),
+            title=system_math(system),
         )
     axes[-1].set_xlabel("visit, in the order of decisions")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -87,7 +87,7 @@ def _effect(state: CampaignState, name: str, made: Counter[str], entries: list[O
         said = next(d for d in reversed(state.decisions) if d.what == PEAK_PRIOR and d.head == name)
         text = kinds
         if said.value is not None and said.baseline is not None:
-            text += f"; the head moved the expected peak by {said.value - said.baseline:+.2g} to beta {said.value:.5g}"
+            text += f"; the head moved the expected peak by {said.value - said.baseline:+.2g} to {said.value:.5g}"
         return HeadEffect(text=text, decided=said.value, baseline=said.baseline, unit=BETA, measured=measured)
     counted = [e for e in entries if e.unit == UPDATES and e.decided is not None and e.baseline is not None]
     if not counted:

@@ -6,7 +6,7 @@ from pathlib import Path
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.files import PathLike, naming, replacing
 
 from . import sections, sections_of_run
@@ -24,7 +24,7 @@ FIGURES = "figures"
 def write_report(
     state: CampaignState,
     directory: PathLike,
-    found: Mapping[Dims, Finding] | None = None,
+    found: Mapping[System, Finding] | None = None,
     beside: Sequence[CampaignState] = (),
 ) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
@@ -58,7 +58,7 @@ def page_of(
     state: CampaignState,
     result: CampaignResult,
     drawn: list[Drawn],
-    curves: Mapping[Dims, TransitionCurve],
+    curves: Mapping[System, TransitionCurve],
     beside: Sequence[ComparedCampaign] = (),
 ) -> str:
     """Return the page."""

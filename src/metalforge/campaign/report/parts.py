@@ -8,7 +8,7 @@ import numpy as np
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 
 from . import downloads, verdict
 from .figure_data import ComparedCampaign, PublishedPlace, TransitionFigure, peak_figure
@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # the live page and the terminal draw nothing
     from .drawing import Drawn
 
 Figures = Mapping[str, str]
-Curves = Mapping[Dims, TransitionCurve]
+Curves = Mapping[System, TransitionCurve]
 
 
 class Report(Protocol):
     """Shows what a campaign of one theory found."""
 
-    def chains(self, state: CampaignState, found: Mapping[Dims, Any]) -> tuple[ChainResult, ...]:
+    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return what each chain measured."""
         ...
 
@@ -47,7 +47,7 @@ class Report(Protocol):
         """Return what is known of what is looked for, before anything runs."""
         ...
 
-    def curves(self, state: CampaignState) -> dict[Dims, TransitionCurve]:
+    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
         """Return curves along the coordinate, by system."""
         ...
 
@@ -72,7 +72,7 @@ class Report(Protocol):
         state: CampaignState,
         result: CampaignResult,
         curves: Curves,
-        found: Mapping[Dims, Any],
+        found: Mapping[System, Any],
         compared: Sequence["Drawn"],
     ) -> list["Drawn"]:
         """Return the figures of the physics, in the order of the page, with those of a comparison among them."""
@@ -97,7 +97,7 @@ class Report(Protocol):
 class PeakReport:
     """Shows the peak of a susceptibility; a theory of its own adds what else there is."""
 
-    def chains(self, state: CampaignState, found: Mapping[Dims, Any]) -> tuple[ChainResult, ...]:
+    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return the order parameter and chi of each chain."""
         return chain_results(state, found)
 
@@ -121,7 +121,7 @@ class PeakReport:
         """Return where others found the peak, within the range."""
         return ()
 
-    def curves(self, state: CampaignState) -> dict[Dims, TransitionCurve]:
+    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
         """Return the reweighted curves."""
         return downloads.curves_of(state)
 
@@ -157,7 +157,7 @@ class PeakReport:
         state: CampaignState,
         result: CampaignResult,
         curves: Curves,
-        found: Mapping[Dims, Any],
+        found: Mapping[System, Any],
         compared: Sequence["Drawn"],
     ) -> list["Drawn"]:
         """Return the transition, several systems, histories, and what the peak rests on."""

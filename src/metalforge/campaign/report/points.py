@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.analysis.transition import ChainErrors, chain_errors
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims, Theory
+from metalforge.campaign.theory import System, Theory
 from metalforge.statistics.estimate import Estimate
 from metalforge.statistics.gamma import gamma_method
 from metalforge.statistics.susceptibility import susceptibility
@@ -30,8 +30,8 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     id: str
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     quenched: int
     warmup: int
     measured: int
@@ -43,26 +43,26 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     abandoned: str
 
 
-def chain_results(state: CampaignState, found: Mapping[Dims, Finding]) -> tuple[ChainResult, ...]:
-    """Return every chain of a campaign that looks for a peak, by system as in the spec, then beta."""
+def chain_results(state: CampaignState, found: Mapping[System, Finding]) -> tuple[ChainResult, ...]:
+    """Return every chain of a campaign that looks for a peak, by system as in the spec, then coordinate."""
     errors: dict[str, ChainErrors] = {}
-    for dims, finding in found.items():
-        errors |= chain_errors(state.points(dims), finding.located)
+    for system, finding in found.items():
+        errors |= chain_errors(state.points(system), finding.located)
     return tuple(_chain(state.spec.theory, chain, errors.get(chain.id)) for chain in in_order(state))
 
 
 def in_order(state: CampaignState) -> list[ChainLog]:
-    """Return the chains by system as in the spec, then beta."""
-    order = {dims: i for i, dims in enumerate(state.spec.theory.systems)}
-    return sorted(state.chains.values(), key=lambda c: (order.get(c.dims, len(order)), c.dims, c.beta, c.id))
+    """Return the chains by system as in the spec, then coordinate."""
+    order = {system: i for i, system in enumerate(state.spec.theory.systems)}
+    return sorted(state.chains.values(), key=lambda c: (order.get(c.system, len(order)), c.system, c.coordinate, c.id))
 
 
 def bare_result(chain: ChainLog) -> ChainResult:
     """Return where the updates of a chain went; what they say is found of several together."""
     return ChainResult(
         id=chain.id,
-        dims=chain.dims,
-        beta=chain.beta,
+        system=chain.system,
+        coordinate=chain.coordinate,
         quenched=0,
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,
@@ -80,13 +80,13 @@ def _given_up(chain: ChainLog) -> str:
 
 
 def _chain(theory: Theory, chain: ChainLog, errors: ChainErrors | None) -> ChainResult:
-    values, volume = theory.order_of(chain.column), theory.volume_of(chain.dims)
+    values, volume = theory.order_of(chain.column), theory.volume_of(chain.system)
     enough = chain.measured >= FEWEST_ROWS
     order = gamma_method(values) if enough else None
     return ChainResult(
         id=chain.id,
-        dims=chain.dims,
-        beta=chain.beta,
+        system=chain.system,
+        coordinate=chain.coordinate,
         quenched=chain.by_phase["quench"],
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,

@@ -16,7 +16,7 @@ from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.findings import Found
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
-from metalforge.campaign.theory import Dims, Theory, TheoryWords
+from metalforge.campaign.theory import System, Theory, TheoryWords
 from metalforge.statistics.values import Value
 
 from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
@@ -37,13 +37,13 @@ class Quoted(ResultPart, frozen=True, kw_only=True):
     reason: str | None
 
 
-class VolumeResult(ResultPart, frozen=True, kw_only=True):
+class SystemResult(ResultPart, frozen=True, kw_only=True):
     """What is found of one system with its evidence; `reason` says why it is not located or not established.
 
     `transition` is the peak of a susceptibility, `details` what a theory with another target has found.
     """
 
-    dims: Dims
+    system: System
     result: Quoted
     transition: Transition | None
     details: Any
@@ -63,7 +63,7 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """What the result is called in files and lines of text."""
     order: str
     """The order parameter whose susceptibility is located, or what else is looked at, as it is written."""
-    volumes: tuple[VolumeResult, ...]
+    systems: tuple[SystemResult, ...]
     finite_size: FiniteSize | None
     limit: Quoted | None
     """The result of the infinite system, where there is an extrapolation."""
@@ -82,12 +82,12 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return how much it holds; its fields are the numbers."""
         kind = "established" if self.established else "not established"
-        return f"<CampaignResult: {len(self.volumes)} systems, {len(self.chains)} chains, {kind}>"
+        return f"<CampaignResult: {len(self.systems)} systems, {len(self.chains)} chains, {kind}>"
 
     @property
-    def headline(self) -> VolumeResult:
+    def headline(self) -> SystemResult:
         """The system that the result is quoted for, where there is no extrapolation."""
-        return self.volumes[0]
+        return self.systems[0]
 
     @property
     def extrapolation(self) -> FiniteSizeFit | None:
@@ -112,22 +112,22 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     @property
     def line_evidence(self) -> tuple[Evidence, ...]:
         """What the extrapolation rests on: that each of its systems is established, and that they are on one line."""
-        return () if (fit := self.extrapolation) is None else line_evidence(self.name, fit, self.volumes)
+        return () if (fit := self.extrapolation) is None else line_evidence(self.name, fit, self.systems)
 
 
-def line_evidence(name: str, fit: FiniteSizeFit, volumes: tuple[VolumeResult, ...]) -> tuple[Evidence, ...]:
+def line_evidence(name: str, fit: FiniteSizeFit, systems: tuple[SystemResult, ...]) -> tuple[Evidence, ...]:
     """Return what a line through the results of these systems rests on."""
     return (
         *(
             Evidence(
-                name=f"{name} of {system_name(volume.dims)}",
+                name=f"{name} of {system_name(volume.system)}",
                 holds=volume.established,
                 value="established" if volume.established else "not established",
                 needed=None,
                 text=volume.reason,
             )
-            for volume in volumes
-            if volume.dims in fit.volumes
+            for volume in systems
+            if volume.system in fit.systems
         ),
         Evidence(
             name="chi2 of the line",
@@ -140,10 +140,10 @@ def line_evidence(name: str, fit: FiniteSizeFit, volumes: tuple[VolumeResult, ..
     )
 
 
-class VolumeSummary(ResultPart, frozen=True, kw_only=True):
+class SystemSummary(ResultPart, frozen=True, kw_only=True):
     """One system in the `--json` form."""
 
-    dims: Dims
+    system: System
     result: Quoted
     established: bool
     evidence: tuple[Evidence, ...]
@@ -153,20 +153,20 @@ class ChainSummary(ResultPart, frozen=True, kw_only=True):
     """One chain in the `--json` form, with the means of what was measured besides."""
 
     id: str
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     measured: int
     observables: dict[str, Value]
 
 
-class InfiniteVolume(ResultPart, frozen=True, kw_only=True):
+class Limit(ResultPart, frozen=True, kw_only=True):
     """The result of the infinite system in `--json`: from which, how well they fit, and what to be careful about."""
 
     value: float | None = None
     error: float | None = None
     chi2: float | None = None
     dof: int | None = None
-    volumes: tuple[Dims, ...] = ()
+    systems: tuple[System, ...] = ()
     reason: str
     established: bool = False
     evidence: tuple[Evidence, ...] = ()
@@ -177,8 +177,8 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
 
     result: Quoted
     evidence: tuple[Evidence, ...]
-    volumes: tuple[VolumeSummary, ...]
-    infinite_volume: InfiniteVolume | msgspec.UnsetType = msgspec.UNSET
+    systems: tuple[SystemSummary, ...]
+    infinite: Limit | msgspec.UnsetType = msgspec.UNSET
     trajectories: int
     seconds: float
     stopped_by: StoppedBy | None
@@ -200,30 +200,30 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
         return self.result.established
 
 
-def findings_of(state: CampaignState) -> dict[Dims, Any]:
+def findings_of(state: CampaignState) -> dict[System, Any]:
     """Return what the chains of every system say, a `Found` each: what a result and its figures rest on."""
     theory = state.spec.theory
     return {system: theory.analysis.find(state, system) for system in theory.systems}
 
 
-def result_of(state: CampaignState, found: Mapping[Dims, Any] | None = None) -> CampaignResult:
+def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -> CampaignResult:
     """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
     found, theory = found or findings_of(state), state.spec.theory
     chains = theory.report.chains(state, found)
     ended = state.finished is not None or state.interruption is not None
     seconds = state.seconds if ended else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
-    volumes = tuple(_volume(state, dims, found[dims]) for dims in theory.systems)
-    finite_size = _finite_size(theory, volumes)
+    systems = tuple(_volume(state, system, found[system]) for system in theory.systems)
+    finite_size = _finite_size(theory, systems)
     fit, limit = None if finite_size is None else finite_size.fit, None
     if fit is not None:
-        evidence = line_evidence(theory.result_name, fit, volumes)
-        limit = _quoted(theory, fit.beta_c, fit.error, evidence)
+        evidence = line_evidence(theory.result_name, fit, systems)
+        limit = _quoted(theory, fit.result, fit.error, evidence)
     return CampaignResult(
         words=theory.words,
         name=theory.result_name,
         order=theory.order.text,
-        volumes=volumes,
+        systems=systems,
         finite_size=finite_size,
         limit=limit,
         seconds=seconds,
@@ -244,17 +244,17 @@ def result_of(state: CampaignState, found: Mapping[Dims, Any] | None = None) -> 
 def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
     more = state.spec.theory.also_measured
-    details = tuple(volume.details for volume in result.volumes if volume.details is not None)
+    details = tuple(volume.details for volume in result.systems if volume.details is not None)
     return CampaignSummary(
         result=result.quoted,
         evidence=result.evidence,
-        volumes=tuple(
-            VolumeSummary(
-                dims=volume.dims, result=volume.result, established=volume.established, evidence=volume.evidence
+        systems=tuple(
+            SystemSummary(
+                system=volume.system, result=volume.result, established=volume.established, evidence=volume.evidence
             )
-            for volume in result.volumes
+            for volume in result.systems
         ),
-        infinite_volume=_infinite(result) if len(result.volumes) > 1 else msgspec.UNSET,
+        infinite=_infinite(result) if len(result.systems) > 1 else msgspec.UNSET,
         trajectories=state.trajectories,
         seconds=result.seconds,
         stopped_by=state.stopped_by,
@@ -272,8 +272,8 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
 def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
     return ChainSummary(
         id=chain.id,
-        dims=chain.dims,
-        beta=chain.beta,
+        system=chain.system,
+        coordinate=chain.coordinate,
         measured=chain.measured,
         observables={name: chain.values[name] for name in names if name in chain.values},
     )
@@ -298,30 +298,30 @@ def _lacking(evidence: tuple[Evidence, ...]) -> str:
     return "; ".join(item_text(item) for item in evidence if not item.holds)
 
 
-def _infinite(result: CampaignResult) -> InfiniteVolume:
+def _infinite(result: CampaignResult) -> Limit:
     if result.finite_size is None:
-        return InfiniteVolume(reason="no extrapolation: fewer than two systems of one family are located")
+        return Limit(reason="no extrapolation: fewer than two systems of one family are located")
     reason = "; ".join(result.finite_size.cautions)
     if (fit := result.extrapolation) is None or result.limit is None:
-        return InfiniteVolume(reason=reason)
-    return InfiniteVolume(
+        return Limit(reason=reason)
+    return Limit(
         value=result.limit.value,
         error=result.limit.error,
         chi2=fit.chi2,
         dof=fit.dof,
-        volumes=fit.volumes,
+        systems=fit.systems,
         reason=reason,
         established=result.established,
         evidence=result.evidence,
     )
 
 
-def _volume(state: CampaignState, dims: Dims, found: Found) -> VolumeResult:
-    chains = [chain for chain in state.chains.values() if chain.dims == dims]
+def _volume(state: CampaignState, system: System, found: Found) -> SystemResult:
+    chains = [chain for chain in state.chains.values() if chain.system == system]
     quoted = _quoted(state.spec.theory, found.value, found.error, found.evidence)
     transition = getattr(found, "transition", None)
-    return VolumeResult(
-        dims=dims,
+    return SystemResult(
+        system=system,
         result=msgspec.structs.replace(quoted, established=found.established),
         transition=transition,
         details=None if hasattr(found, "transition") else found,
@@ -334,9 +334,9 @@ def _volume(state: CampaignState, dims: Dims, found: Found) -> VolumeResult:
     )
 
 
-def _finite_size(theory: Theory, volumes: tuple[VolumeResult, ...]) -> FiniteSize | None:
+def _finite_size(theory: Theory, systems: tuple[SystemResult, ...]) -> FiniteSize | None:
     """Return how the peak moves with the size, where two systems or more of one family are located."""
-    peaks, law = [volume.transition for volume in volumes if volume.transition is not None], theory.size_law
-    if law is None or len(peaks) < 2 or len({law.family(peak.dims) for peak in peaks}) > 1:
+    peaks, law = [volume.transition for volume in systems if volume.transition is not None], theory.size_law
+    if law is None or len(peaks) < 2 or len({law.family(peak.system) for peak in peaks}) > 1:
         return None
     return analyse_volumes(peaks, law)

@@ -10,7 +10,7 @@ from .figure_data import COMPARED, ComparedCampaign, apart
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
-from .result import CampaignResult, VolumeResult
+from .result import CampaignResult, SystemResult
 from .words import (
     ENDINGS,
     chi2_text,
@@ -44,7 +44,7 @@ def headline(
     compared = report.comparison(state.spec, result)
     rate = f"{result.updates_per_second:.{0 if result.updates_per_second >= 10 else 2}f}"
     cards = [
-        card(system_text(first.dims), theory),
+        card(system_text(first.system), theory),
         card(f"{state.trajectories:,}", f"{words.update}s{update}, warm-up included"),
         card(duration(result.seconds), f"wall time, {rate} {words.update}s/s"),
         card(state.ordering, f"ordering, on {substrates_text([s.name for s in state.opened.silicon])}"),
@@ -69,31 +69,31 @@ def _ending(state: CampaignState) -> str:
 
 def transition_section(state: CampaignState, result: CampaignResult, figures: Figures, *more: str) -> str:
     """Return the physics: the curves, the peak of every system, what was left out, several systems."""
-    rows, words, order = [_volume_row(volume) for volume in result.volumes], result.words, result.order
+    rows, words, order = [_volume_row(volume) for volume in result.systems], result.words, result.order
     columns = (words.system, f">{words.found}", ">peak of chi", ">B4 there", f">{words.chain}s", ">measured")
     left = [
-        (system_text(volume.dims), f"{out.beta:.5g}", out.rows, out.reason)
-        for volume in result.volumes
+        (system_text(volume.system), f"{out.coordinate:.5g}", out.rows, out.reason)
+        for volume in result.systems
         if volume.transition is not None
         for out in volume.transition.left_out
     ]
-    missing = [volume for volume in result.volumes[1:] if volume.transition is None]
+    missing = [volume for volume in result.systems[1:] if volume.transition is None]
     left_out = table((words.system, f">{words.coordinate}", ">rows", "why"), left)
     return section(
         "The transition",
         figures.get("transition", ""),
         table((*columns, ">effective", ">tau_int"), rows),
-        *(paragraph(f"{system_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
+        *(paragraph(f"{system_text(volume.system)} is not located: {volume.reason}", "warn") for volume in missing),
         note(say("sections.transition", order=order)),
         details(f"{len(left)} {words.chain}s were left out", left_out) if left else "",
-        figures.get("volumes", ""),
+        figures.get("systems", ""),
         _finite_size(state, result),
         *more,
     )
 
 
-def _volume_row(volume: VolumeResult) -> tuple[object, ...]:
-    name, found, quoted = system_text(volume.dims), volume.transition, volume.result
+def _volume_row(volume: SystemResult) -> tuple[object, ...]:
+    name, found, quoted = system_text(volume.system), volume.transition, volume.result
     if found is None or quoted.value is None or quoted.error is None:
         return (name, "not located", "-", "-", volume.chains, volume.measured, "-", "-")
     number = number_text(quoted.value, quoted.error)
@@ -115,8 +115,8 @@ def _finite_size(state: CampaignState, result: CampaignResult) -> str:
         return ""
     parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
     if (fit := result.finite_size.fit) is not None:
-        inside = f"within {interval_text(fit.beta_c, fit.error)}, not established"
-        number = f"= {with_error(fit.beta_c, fit.error)}" if result.established else inside
+        inside = f"within {interval_text(fit.result, fit.error)}, not established"
+        number = f"= {with_error(fit.result, fit.error)}" if result.established else inside
         h, chi2 = with_error(fit.h, fit.h_error), chi2_text(fit.chi2, fit.dof)
         limit = f"{law.limit[0].upper()}{law.limit[1:]}"
         name = result.words.coordinate
@@ -134,7 +134,7 @@ def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> st
 
 def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[str] = ()) -> str:
     """Return the items of every volume, and what they were judged from."""
-    parts = [(system_text(volume.dims), volume.evidence) for volume in result.volumes]
+    parts = [(system_text(volume.system), volume.evidence) for volume in result.systems]
     if result.extrapolation is not None:
         parts.insert(0, ("the limit", result.line_evidence))
     tables = []
@@ -145,7 +145,7 @@ def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[st
         ]
         shown = table(("item", ">found", ">needed", "holds", "what was seen, or would help"), rows)
         title = f"{name}: {'established' if all(item.holds for item in evidence) else 'not established'}"
-        tables.append(heading(title, shown) if len(result.volumes) > 1 else shown)
+        tables.append(heading(title, shown) if len(result.systems) > 1 else shown)
     return section(
         "Evidence",
         paragraph(say("sections.evidence")),
@@ -162,7 +162,7 @@ def history_section(figures: Figures, *more: str) -> str:
 
 def points_section(state: CampaignState, result: CampaignResult, downloads: str, said: str = "") -> str:
     """Return the table of chains, and where every row can be had."""
-    several, words = len(result.volumes) > 1, result.words
+    several, words = len(result.systems) > 1, result.words
     names = dict.fromkeys(name for chain in result.chains for name in chain.values)
     others = [shown for name in names if (shown := state.spec.theory.described(name)).label]
     columns = [words.chain, *[words.system] * several, f">{words.coordinate}", f">{result.order}"]
@@ -172,8 +172,8 @@ def points_section(state: CampaignState, result: CampaignResult, downloads: str,
         warm = chain.quenched + chain.warmup
         rows.append([
             chain.id,
-            *[system_text(chain.dims)] * several,
-            f"{chain.beta:.5f}",
+            *[system_text(chain.system)] * several,
+            f"{chain.coordinate:.5f}",
             estimate_text(chain.order),
             "-" if chain.order is None else f"{chain.order.tau_int:.1f}",
             estimate_text(chain.chi),
@@ -183,7 +183,7 @@ def points_section(state: CampaignState, result: CampaignResult, downloads: str,
             "-" if chain.seconds <= 0 else f"{(warm + chain.measured) / chain.seconds:.0f}",
         ])  # fmt: skip
     given_up = [
-        paragraph(f"{c.id} at {words.coordinate} {c.beta:.5g} was given up: {c.abandoned}", "warn")
+        paragraph(f"{c.id} at {words.coordinate} {c.coordinate:.5g} was given up: {c.abandoned}", "warn")
         for c in result.chains
         if c.abandoned
     ]

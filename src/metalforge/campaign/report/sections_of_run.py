@@ -49,14 +49,14 @@ def _expected(state: CampaignState, result: CampaignResult) -> str:
     """Return where peaks were expected before they were located, and who said so."""
     rows = [
         (
-            system_text(d.dims),
+            system_text(d.system),
             d.by,
             with_error(d.value, d.width),
             "-" if d.baseline is None else f"{d.baseline:.4f}",
             one_line(d.reason),
         )
         for d in state.decisions
-        if d.what == PEAK_PRIOR and d.dims and d.value is not None and d.width is not None
+        if d.what == PEAK_PRIOR and d.system and d.value is not None and d.width is not None
     ]
     columns = (result.words.system, "by", f">{result.words.found}", ">by the curve", "why")
     about = note(say("sections.expected"))
@@ -69,8 +69,10 @@ def _exchange(state: CampaignState, result: CampaignResult, figures: Figures) ->
     for rungs in ladders_of(state.chains.values()):
         if (seen := swaps_of(rungs)) is not None:
             rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
-            betas = f"{seen.betas[0]:g} .. {seen.betas[-1]:g}"
-            rows.append((system_text(seen.dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
+            coordinates = f"{seen.coordinates[0]:g} .. {seen.coordinates[-1]:g}"
+            rows.append(
+                (system_text(seen.system), coordinates, len(rungs), seen.updates, rates, f"{seen.round_trips:g}")
+            )
     about = say("sections.exchange")
     columns = (result.words.system, result.words.coordinate, ">replicas", ">updates each", "rates", ">round trips")
     shown = heading("Exchange of couplings", note(about), table(columns, rows), figures.get("swaps", ""))
@@ -118,8 +120,8 @@ def _visits(state: CampaignState, result: CampaignResult) -> str:
         (
             visit.visit,
             f"{visit.at - state.opened.at:.1f}",
-            f"{visit.beta:.5f}",
-            system_text(visit.dims),
+            f"{visit.coordinate:.5f}",
+            system_text(visit.system),
             ("new " if visit.fresh else "") + visit.chain,
             visit.by,
             one_line(visit.reason),

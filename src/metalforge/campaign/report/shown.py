@@ -18,8 +18,8 @@ def shown_html(state: CampaignState, result: CampaignResult) -> str:
     if (figure := draw_main(state, result, state.spec.theory.report.curves(state))) is not None:
         parts.append(image(svg_bytes(figure.figure), figure.title, figure.caption))
     rows = [
-        (system_text(volume.dims), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
-        for volume in result.volumes
+        (system_text(volume.system), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
+        for volume in result.systems
         for item in volume.evidence
     ]
     parts.append(table((result.words.system, "evidence", "", ">found", ">needed"), rows))

@@ -14,7 +14,7 @@ from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import with_error
 
 from .html import Raw, box, items, link, paragraph
-from .result import CampaignResult, Quoted, VolumeResult
+from .result import CampaignResult, Quoted, SystemResult
 from .words import chi2_text, interval_text, item_text, say, system_name, system_text
 
 
@@ -25,23 +25,24 @@ def peak_lines(result: CampaignResult) -> Iterator[str]:
         yield f"  {_quality(fit)}"
     if result.finite_size is not None:
         yield from (f"  {caution}" for caution in result.finite_size.cautions)
-    for volume in result.volumes:
+    for volume in result.systems:
         yield from _volume(volume)
 
 
 def found_lines(result: CampaignResult) -> Iterator[str]:
     """Give the lines of a campaign whose systems each say in words what was found."""
-    for volume in result.volumes:
-        yield f"{system_name(volume.dims)}: {volume.said}, {'established' if volume.established else 'not established'}"
+    for volume in result.systems:
+        verdict = "established" if volume.established else "not established"
+        yield f"{system_name(volume.system)}: {volume.said}, {verdict}"
         yield from _items(volume.evidence)
 
 
-def _volume(volume: VolumeResult) -> Iterator[str]:
+def _volume(volume: SystemResult) -> Iterator[str]:
     if volume.result.value is None:
-        yield f"{volume.result.name}({system_name(volume.dims)}): not located"
+        yield f"{volume.result.name}({system_name(volume.system)}): not located"
         yield from (f"  lacking: {item_text(item)}" for item in volume.evidence if not item.holds)
         return
-    yield from _stated(volume.result, system_name(volume.dims), volume.evidence)
+    yield from _stated(volume.result, system_name(volume.system), volume.evidence)
     yield from _items(volume.evidence)
 
 
@@ -87,12 +88,12 @@ def verdict(state: CampaignState, result: CampaignResult, remark: str = "") -> t
 def _subject(result: CampaignResult, law: SizeLaw | None) -> str:
     if (fit := result.extrapolation) is not None and law is not None:
         return say("verdict.infinite", limit=law.limit, quality=_quality(fit))
-    return say("verdict.peak", order=result.order, system=system_text(result.headline.dims))
+    return say("verdict.peak", order=result.order, system=system_text(result.headline.system))
 
 
 def _of_system(result: CampaignResult, found: Transition) -> tuple[str, str]:
     """Return what the number of one system means, and in one line what it rests on."""
-    name, words = system_text(found.dims), result.words
+    name, words = system_text(found.system), result.words
     meaning = say(
         "verdict.of-volume", coordinate=words.coupling, kind=words.system, order=result.order, system=name, found=found
     )
@@ -102,10 +103,10 @@ def _of_system(result: CampaignResult, found: Transition) -> tuple[str, str]:
 def _of_limit(result: CampaignResult, fit: FiniteSizeFit, law: SizeLaw) -> tuple[str, str]:
     """Return what the extrapolated number means, and in one line what it rests on."""
     meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
-    return meaning, say("verdict.infinite-rests", systems=len(fit.volumes))
+    return meaning, say("verdict.infinite-rests", systems=len(fit.systems))
 
 
 def _quality(fit: FiniteSizeFit) -> str:
     """Return from which systems an extrapolation is, and how well they fit."""
-    names = ", ".join(system_name(dims) for dims in fit.volumes)
+    names = ", ".join(system_name(system) for system in fit.systems)
     return f"from {names}; {chi2_text(fit.chi2, fit.dof)}"

@@ -8,7 +8,7 @@ from typing import Any
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.pages import Paragraphs
 from metalforge.core.phases import Phase
 from metalforge.statistics.estimate import Estimate, with_error
@@ -38,34 +38,34 @@ def drawn_words(paragraphs: Paragraphs | None, name: str, **figures: Any) -> tup
     return title, " ".join(caption)
 
 
-def system_name(dims: Dims) -> str:
+def system_name(system: System) -> str:
     """Return what a system is called: 16^2 for (16, 16), 8^3x4 for (8, 8, 8, 4), N = 500 for one number."""
-    return _system(dims, "{0}^{1}", "x", "N = ")
+    return _system(system, "{0}^{1}", "x", "N = ")
 
 
-def system_math(dims: Dims) -> str:
+def system_math(system: System) -> str:
     """Return its name for a figure, as mathematics."""
     times = r" \times "
-    return f"${_system(dims, '{0}^{1}', times, 'N = ')}$"
+    return f"${_system(system, '{0}^{1}', times, 'N = ')}$"
 
 
-def system_text(dims: Dims) -> str:
+def system_text(system: System) -> str:
     """Return its name for a page: 8\u00b3\u00d74."""
-    return _system(dims, "{0}{2}", "\u00d7", "N = ")
+    return _system(system, "{0}{2}", "\u00d7", "N = ")
 
 
 SUPERSCRIPTS = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 
-def _system(dims: Dims, power: str, times: str, single: str) -> str:
+def _system(system: System, power: str, times: str, single: str) -> str:
     """Return extents with those that are equal as a power: all of them, or all but the last."""
-    if len(dims) == 1:
-        return f"{single}{dims[0]}"
-    for n in (len(dims), len(dims) - 1):
-        if n > 1 and len(set(dims[:n])) == 1:
-            first = power.format(dims[0], n, str(n).translate(SUPERSCRIPTS))
-            return times.join([first, *map(str, dims[n:])])
-    return times.join(map(str, dims))
+    if len(system) == 1:
+        return f"{single}{system[0]}"
+    for n in (len(system), len(system) - 1):
+        if n > 1 and len(set(system[:n])) == 1:
+            first = power.format(system[0], n, str(n).translate(SUPERSCRIPTS))
+            return times.join([first, *map(str, system[n:])])
+    return times.join(map(str, system))
 
 
 def number_text(value: float | None, error: float | None) -> str:

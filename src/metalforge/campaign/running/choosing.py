@@ -5,7 +5,7 @@ r"""`ordering = "auto"`: try the orderings that the spec allows, in turns, and k
 Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibrate` takes them and judges). The cost is
 measured joules where several kinds of silicon run chains and each has a meter that can be read: which of them an
 ordering keeps busy is then what it costs. Otherwise it is seconds, and the reason says why. All that was measured
-meanwhile counts for beta_c; nothing is thrown away.
+meanwhile counts for result; nothing is thrown away.
 """
 
 import time
@@ -38,8 +38,8 @@ def effective_samples(state: CampaignState) -> float:
 
 def measured_rows(state: CampaignState) -> int:
     """Return the updates of the first volume that were measured."""
-    dims = state.spec.theory.systems[0]
-    return sum(chain.measured for chain in state.chains.values() if chain.dims == dims and not chain.abandoned)
+    system = state.spec.theory.systems[0]
+    return sum(chain.measured for chain in state.chains.values() if chain.system == system and not chain.abandoned)
 
 
 def pooled_tau_of(state: CampaignState) -> float:
@@ -54,8 +54,8 @@ def pooled_tau_of(state: CampaignState) -> float:
 
 def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
     """Return the ordering with the most effective samples per joule or second, and write why."""
-    volumes = len(campaign.spec.theory.systems)
-    candidates = [one.letter for one in ORDERINGS.values() if one.tried and volumes >= one.volumes]
+    systems = len(campaign.spec.theory.systems)
+    candidates = [one.letter for one in ORDERINGS.values() if one.tried and systems >= one.systems]
     budget = campaign.spec.budget.seconds
     window = WINDOW_S if budget is None else min(WINDOW_S, SHARE * budget / (ROUNDS * len(candidates)))
 

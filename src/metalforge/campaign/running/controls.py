@@ -4,7 +4,7 @@
 `pause`, `resume`              the graph ends as at an interruption, with every chain in its file, and begins again;
                                meanwhile nothing is computed, and no budget of seconds is spent
 `stop`                         as Ctrl-C: interrupted, and to be resumed
-`extend`, `volume`, `steerer`  as `metalforge resume` with the same options: the graph ends in the same way and begins
+`extend`, `system`, `steerer`  as `metalforge resume` with the same options: the graph ends in the same way and begins
 `coupling`, `remove`           again with another spec. Visits that were decided are completed as they were
 `rewire`                       the screen leaves the way of the blocks, comes back, or is left to its rule again
 =============================  =====================================================================================

@@ -21,7 +21,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, ladders_of, series_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.statistics.traffic import Traffic
 
 STEP = 1.2
@@ -43,7 +43,7 @@ MOST, FEWEST = 24, 3
 class Couplings(NamedTuple):
     """The couplings of the next ladder, and why."""
 
-    betas: tuple[float, ...]
+    coordinates: tuple[float, ...]
     reason: str
 
 
@@ -51,24 +51,24 @@ def by_couplings(chains: Sequence[ChainLog]) -> dict[tuple[float, ...], list[lis
     """Return the ladders among chains by their couplings, in the order in which these were first tried."""
     found: dict[tuple[float, ...], list[list[ChainLog]]] = {}
     for rungs in ladders_of(chains):
-        found.setdefault(tuple(chain.beta for chain in rungs), []).append(rungs)
+        found.setdefault(tuple(chain.coordinate for chain in rungs), []).append(rungs)
     return found
 
 
-def couplings_of(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
+def couplings_of(state: CampaignState, system: System, chains: Sequence[ChainLog]) -> Couplings | None:
     """Return the couplings at which a volume exchanges now; None where it does not."""
-    if not (state.exchanging(dims) and find_steerer(state.spec.steering.steerer).adaptive):
+    if not (state.exchanging(system) and find_steerer(state.spec.steering.steerer).adaptive):
         return None
     made = by_couplings(chains)
     if not made:
-        return _first(state, dims, chains)
-    moved = {betas: found for betas, same in made.items() if (found := _traffic(same)) is not None}
+        return _first(state, system, chains)
+    moved = {coordinates: found for coordinates, same in made.items() if (found := _traffic(same)) is not None}
     last = list(made)[-1]
     if last not in moved:
         return Couplings(last, "another ladder beside the one under way")
-    before = max((found.per_work for betas, found in moved.items() if betas != last), default=0.0)
+    before = max((found.per_work for coordinates, found in moved.items() if coordinates != last), default=0.0)
     if moved[last].per_work >= RISE * before and len(made) < GENERATIONS:
-        look = state.last_look(dims)
+        look = state.last_look(system)
         centred = last if look is None else around_peak(last, look)
         if centred != last:
             reason = "the peak has moved into sight: couplings below, at and above it, and few elsewhere"
@@ -77,46 +77,46 @@ def couplings_of(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -
         if better != last and len(better) <= MOST:
             rates = ", ".join(f"{rate:.2f}" for rate in moved[last].rates)
             return Couplings(better, f"swaps were accepted at rates {rates}: refined where rare, spread where frequent")
-    best = max(moved, key=lambda betas: moved[betas].per_work)
+    best = max(moved, key=lambda coordinates: moved[coordinates].per_work)
     return Couplings(best, "another ladder at the couplings with the most round trips")
 
 
-def _first(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Couplings:
+def _first(state: CampaignState, system: System, chains: Sequence[ChainLog]) -> Couplings:
     spec = state.spec
     low, high = spec.theory.low, spec.theory.high
-    look = state.last_look(dims)
+    look = state.last_look(system)
     want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
-    step = STEP / _spread(spec, dims, chains)
+    step = STEP / _spread(spec, system, chains)
     if spec.running.exchange == "on" or want is None:
         reason, want = "asked for: chains exchange couplings", None
-        count = _spanning(spec, dims, step)
+        count = _spanning(spec, system, step)
     else:
         reason = f"chains do not tunnel ({want.item}): from now on they exchange couplings"
-        low, high = max(low, want.beta - REACH * want.reach), min(high, want.beta + REACH * want.reach)
+        low, high = max(low, want.coordinate - REACH * want.reach), min(high, want.coordinate + REACH * want.reach)
         count = min(max(ceil((high - low) / step) + 1, FEWEST), MOST)
     if want is not None and (count - 1) * step < high - low:
-        low, high = want.beta - (count - 1) * step / 2, want.beta + (count - 1) * step / 2
-    return Couplings(tuple(float(beta) for beta in np.linspace(low, high, count).round(6)), reason)
+        low, high = want.coordinate - (count - 1) * step / 2, want.coordinate + (count - 1) * step / 2
+    return Couplings(tuple(float(coordinate) for coordinate in np.linspace(low, high, count).round(6)), reason)
 
 
-def first_rungs(spec: CampaignSpec, dims: Dims) -> int:
+def first_rungs(spec: CampaignSpec, system: System) -> int:
     """Return the chains of a volume's first visit: those of a ladder where couplings are exchanged from the start."""
     if spec.running.exchange != "on" or not find_steerer(spec.steering.steerer).adaptive:
         return 1
-    return _spanning(spec, dims, STEP / _spread(spec, dims, ()))
+    return _spanning(spec, system, STEP / _spread(spec, system, ()))
 
 
-def _spanning(spec: CampaignSpec, dims: Dims, step: float) -> int:
+def _spanning(spec: CampaignSpec, system: System, step: float) -> int:
     """Return the chains of a ladder over the whole range with steps of at most this size."""
-    first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims))
+    first = find_steerer(spec.steering.steerer).first_points(spec.scan(system))
     return min(max(ceil((spec.theory.high - spec.theory.low) / step) + 1, FEWEST, first), MOST)
 
 
-def _spread(spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> float:
+def _spread(spec: CampaignSpec, system: System, chains: Sequence[ChainLog]) -> float:
     """Return the standard deviation of E in one phase: the median of the chains that are there."""
     series = [series_of(spec.theory, chain, complete=True) for chain in chains if chain.complete > chain.warmup + 1]
     found = [float(point.energy.std()) for point in series]
-    return float(np.median(found)) if found and min(found) > 0 else spec.theory.variance_of_energy(dims) ** 0.5
+    return float(np.median(found)) if found and min(found) > 0 else spec.theory.variance_of_energy(system) ** 0.5
 
 
 def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> Traffic | None:
@@ -129,33 +129,33 @@ def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> Traffic | None:
     return Traffic(rates, sum(one.round_trips for one in found), sum(weights))
 
 
-def refined(betas: tuple[float, ...], seen: Traffic) -> tuple[float, ...]:
+def refined(coordinates: tuple[float, ...], seen: Traffic) -> tuple[float, ...]:
     """Return the couplings with others where swaps are rare, and without those where they are frequent."""
-    kept = [betas[0]]
-    for i in range(1, len(betas)):
+    kept = [coordinates[0]]
+    for i in range(1, len(coordinates)):
         rate = float(seen.rates[i - 1])
         if rate < RARE:
-            kept.append(round((betas[i - 1] + betas[i]) / 2, 6))
-        inner = i < len(betas) - 1
-        frequent = inner and rate > FREQUENT and float(seen.rates[i]) > FREQUENT and kept[-1] == betas[i - 1]
-        if not frequent or len(betas) <= FEWEST:
-            kept.append(betas[i])
+            kept.append(round((coordinates[i - 1] + coordinates[i]) / 2, 6))
+        inner = i < len(coordinates) - 1
+        frequent = inner and rate > FREQUENT and float(seen.rates[i]) > FREQUENT and kept[-1] == coordinates[i - 1]
+        if not frequent or len(coordinates) <= FEWEST:
+            kept.append(coordinates[i])
     return tuple(kept)
 
 
-def around_peak(betas: tuple[float, ...], look: Estimated) -> tuple[float, ...]:
+def around_peak(coordinates: tuple[float, ...], look: Estimated) -> tuple[float, ...]:
     """Return the couplings with those that the evidence lacks near the peak, and without those far from it.
 
     The first beyond the reach stays on either side; a ladder that has what is needed, and reaches hardly beyond it,
     stays as it is.
     """
-    lacking = [want.beta for want in look.wants if want.start == ""]
-    if look.beta_c is None or not look.width:
-        return betas
-    low, high = look.beta_c - REACH * look.width, look.beta_c + REACH * look.width
-    below, above = [b for b in betas if b < low], [b for b in betas if b > high]
+    lacking = [want.coordinate for want in look.wants if want.start == ""]
+    if look.result is None or not look.width:
+        return coordinates
+    low, high = look.result - REACH * look.width, look.result + REACH * look.width
+    below, above = [b for b in coordinates if b < low], [b for b in coordinates if b > high]
     if not lacking and len(below) <= 2 and len(above) <= 2:
-        return betas
-    inside = [b for b in betas if low <= b <= high]
-    kept = [*below[-1:], *inside, *above[:1], *(round(beta, 6) for beta in lacking)]
-    return tuple(sorted(set(kept))) if len(kept) >= FEWEST else betas
+        return coordinates
+    inside = [b for b in coordinates if low <= b <= high]
+    kept = [*below[-1:], *inside, *above[:1], *(round(coordinate, 6) for coordinate in lacking)]
+    return tuple(sorted(set(kept))) if len(kept) >= FEWEST else coordinates

@@ -11,7 +11,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.records import EMULATED_NPU
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
@@ -185,11 +185,11 @@ def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief, *, li
     """Return a chain's line to a worker; where its warm-up is ended elsewhere nobody `listens`."""
     if heads.domain is not None and not screens(spec):
         return None
-    if (context := context_of(spec, brief.beta, brief.dims, brief.start)) is None:
+    if (context := context_of(spec, brief.coordinate, brief.system, brief.start)) is None:
         return None
     return HeadWatch(worker, brief.id, context, rule=heads.stop if listens else None)
 
 
-def steerer_of(spec: CampaignSpec, dims: Dims) -> Steerer:
+def steerer_of(spec: CampaignSpec, system: System) -> Steerer:
     """Return what places the visits of one volume, as the spec names it."""
-    return find_steerer(spec.steering.steerer).make(spec.scan(dims))
+    return find_steerer(spec.steering.steerer).make(spec.scan(system))

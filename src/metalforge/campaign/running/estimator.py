@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Thread
 
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.closing import Closing
 
 from .book import Book
@@ -78,21 +78,23 @@ class Estimator(Closing):
 
 def write_estimates(book: Book) -> None:
     """Write an estimate for every system that has been updated since its last one."""
-    for dims in book.state.spec.theory.systems:
-        exchanging = book.state.exchanging(dims)
-        if _write_estimate(book, dims) and book.state.exchanging(dims) != exchanging:
-            _write_estimate(book, dims, again=True)  # the exchange of couplings began or ended: other chains count now
+    for system in book.state.spec.theory.systems:
+        exchanging = book.state.exchanging(system)
+        if _write_estimate(book, system) and book.state.exchanging(system) != exchanging:
+            _write_estimate(
+                book, system, again=True
+            )  # the exchange of couplings began or ended: other chains count now
 
 
-def _write_estimate(book: Book, dims: Dims, *, again: bool = False) -> bool:
+def _write_estimate(book: Book, system: System, *, again: bool = False) -> bool:
     """Write an estimate of a system unless nothing has changed since the last one; return whether it was written."""
     with book.reading() as state:
         complete = state.spec.running.deterministic
         made = sum(c.complete for c in state.chains.values()) if complete else state.trajectories
-        known = state.last_look(dims)
+        known = state.last_look(system)
         if known is not None and known.trajectories == made and not again:
             return False
-        estimate = state.spec.theory.analysis.estimator(state, dims)
+        estimate = state.spec.theory.analysis.estimator(state, system)
     if estimate is not None:
         book.write(estimate(made))
     return estimate is not None

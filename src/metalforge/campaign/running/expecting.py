@@ -22,7 +22,7 @@ from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import BY_HEAD, Decided
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve
 from metalforge.statistics.estimate import with_error
 
@@ -49,21 +49,21 @@ class _Said(NamedTuple):
 
 
 class PeakPriors:
-    """Says where the peaks of a campaign's volumes are expected."""
+    """Says where the peaks of a campaign's systems are expected."""
 
     def __init__(self, spec: CampaignSpec, heads: Heads | None = None) -> None:
         self._spec, self._heads = spec, heads
 
-    def news(self, state: CampaignState, dims: Dims) -> Decided | None:
+    def news(self, state: CampaignState, system: System) -> Decided | None:
         """Return what is known of a volume's peak now and is better than what the journal has; None: nothing is."""
-        known = state.expected(dims)
+        known = state.expected(system)
         rank = -1 if known is None else ORDER.index(known.by)
-        if (said := next(self._sources(state, dims), None)) is None or ORDER.index(said.by) <= rank:
+        if (said := next(self._sources(state, system), None)) is None or ORDER.index(said.by) <= rank:
             return None
         headed = said.by == READ
         return Decided(
             what=PEAK_PRIOR,
-            dims=dims,
+            system=system,
             by=said.by,
             value=said.mean,
             width=said.width,
@@ -74,21 +74,21 @@ class PeakPriors:
             done=f"visits are placed about {with_error(said.mean, said.width)}",
         )
 
-    def _sources(self, state: CampaignState, dims: Dims) -> Iterator[_Said]:
+    def _sources(self, state: CampaignState, system: System) -> Iterator[_Said]:
         """Give what can be said of a volume, the best first."""
         spec = self._spec
         if spec.steering.prior == "off" or not find_steerer(spec.steering.steerer).expects:
             return
-        begun = any(visit.dims == dims for visit in state.visits)
+        begun = any(visit.system == system for visit in state.visits)
         if isinstance(spec.steering.prior, tuple):
             if not begun:
                 yield _Said(*spec.steering.prior, USER, "said by the user")
             return
-        curve = spec.theory.expected(dims)
-        yield from self._scouts(state, dims, curve)
+        curve = spec.theory.expected(system)
+        yield from self._scouts(state, system, curve)
         if curve is None:
             return
-        yield from self._readings(state, dims, curve)
+        yield from self._readings(state, system, curve)
         if not begun and self._within(curve):
             source = transition_curve().source
             yield _Said(curve.mean, curve.error, RULE, f"the transition curve ({source})", curve.mean)
@@ -98,10 +98,10 @@ class PeakPriors:
         low, high = self._spec.theory.low, self._spec.theory.high
         return PeakPrior((curve.mean - low) / (high - low), curve.error / (high - low)).is_followed
 
-    def _scouts(self, state: CampaignState, dims: Dims, curve: ExpectedTransition | None) -> Iterator[_Said]:
-        for scout in scouts_of(self._spec, dims):
+    def _scouts(self, state: CampaignState, system: System, curve: ExpectedTransition | None) -> Iterator[_Said]:
+        for scout in scouts_of(self._spec, system):
             look = state.last_look(scout)
-            if look is None or look.beta_c is None or look.error is None or not _speaks(self._spec, state, scout):
+            if look is None or look.result is None or look.error is None or not _speaks(self._spec, state, scout):
                 continue
             known = self._spec.theory.expected(scout)
             shift = 0.0 if curve is None or known is None else curve.mean - known.mean
@@ -110,15 +110,17 @@ class PeakPriors:
             doubt = abs(shift) if curve is not None and look.established else look.width / 2
             width = hypot(look.error, doubt)
             name = "x".join(map(str, scout))
-            reason = f"{name} has {with_error(look.beta_c, look.error)}, moved by {shift:+.4f}"
-            yield _Said(look.beta_c + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
+            reason = f"{name} has {with_error(look.result, look.error)}, moved by {shift:+.4f}"
+            yield _Said(look.result + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
 
-    def _readings(self, state: CampaignState, dims: Dims, curve: ExpectedTransition) -> Iterator[_Said]:
+    def _readings(self, state: CampaignState, system: System, curve: ExpectedTransition) -> Iterator[_Said]:
         heads = self._heads
         if heads is None or self._spec.steering.steerer != STEERER or not heads.acts(HEAD):
             return
-        chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned and c.screened]
-        near = [c for c in chains if abs(scaled_coupling(c.beta, curve)) <= JUDGED]
+        chains = [
+            c for c in state.chains.values() if c.system == system and c.complete and not c.abandoned and c.screened
+        ]
+        near = [c for c in chains if abs(scaled_coupling(c.coordinate, curve)) <= JUDGED]
         read = [peak_of(c.screened[-1].heads[HEAD], curve) for c in near if HEAD in c.screened[-1].heads]
         if len(read) < FEWEST:
             return
@@ -140,24 +142,24 @@ def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransiti
     return mean, float(weights.sum() ** -0.5)
 
 
-def scouts_of(spec: CampaignSpec, dims: Dims) -> list[Dims]:
+def scouts_of(spec: CampaignSpec, system: System) -> list[System]:
     """Return the smaller systems of a campaign on the same line, the largest first."""
     theory, law = spec.theory, spec.theory.size_law
     if law is None:
         return []
-    alike = [other for other in theory.systems if law.family(other) == law.family(dims)]
-    smaller = [other for other in alike if theory.size_of(other) < theory.size_of(dims)]
+    alike = [other for other in theory.systems if law.family(other) == law.family(system)]
+    smaller = [other for other in alike if theory.size_of(other) < theory.size_of(system)]
     return sorted(smaller, key=theory.size_of, reverse=True)
 
 
-def waits_for_scouts(spec: CampaignSpec, dims: Dims, visits: Mapping[Dims, int]) -> bool:
+def waits_for_scouts(spec: CampaignSpec, system: System, visits: Mapping[System, int]) -> bool:
     """Return whether a volume had better begin later: smaller ones have not had their first points yet."""
     if spec.steering.prior != "auto" or not find_steerer(spec.steering.steerer).expects:
         return False
-    return any(visits.get(scout, 0) < spec.steering.initial for scout in scouts_of(spec, dims))
+    return any(visits.get(scout, 0) < spec.steering.initial for scout in scouts_of(spec, system))
 
 
-def _speaks(spec: CampaignSpec, state: CampaignState, scout: Dims) -> bool:
+def _speaks(spec: CampaignSpec, state: CampaignState, scout: System) -> bool:
     """Return whether a scout has visited its first points: peaks of fewer come and go."""
-    done = {c.beta for c in state.chains.values() if c.dims == scout and c.complete and not c.abandoned}
+    done = {c.coordinate for c in state.chains.values() if c.system == scout and c.complete and not c.abandoned}
     return len(done) >= spec.steering.initial

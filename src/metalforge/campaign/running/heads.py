@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.theory import Dims, Start
+from metalforge.campaign.theory import Start, System
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
@@ -128,8 +128,8 @@ def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None
     if not kinds:
         return "what they were tested on is not known", None
     heads: set[str] | None = None
-    for dims in spec.theory.systems:
-        context, integrator = context_of(spec, spec.theory.low, dims), spec.theory.integrated_by
+    for system in spec.theory.systems:
+        context, integrator = context_of(spec, spec.theory.low, system), spec.theory.integrated_by
         if context is None:
             return "not trained on chains of this physics", None
         alike = [kind for kind in kinds if kind.lacks(context, integrator) is None]
@@ -142,9 +142,9 @@ def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None
     return None, heads
 
 
-def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "") -> ChainContext | None:
+def context_of(spec: CampaignSpec, coordinate: float, system: System, start: Start = "") -> ChainContext | None:
     """Return what the features see of a chain; None where no head was trained on any like it."""
-    return spec.theory.head_context(beta, dims, start or spec.theory.start_of(0))
+    return spec.theory.head_context(coordinate, system, start or spec.theory.start_of(0))
 
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:

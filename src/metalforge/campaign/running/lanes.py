@@ -12,7 +12,7 @@ from math import prod
 from metalforge.campaign.orderings import Arrangement, arrange
 from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec, LaneSpec
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate
@@ -32,12 +32,12 @@ interpreter, and on a large lattice is still busy with its first block when the 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChainLane:
-    """A producer: its logical name, the silicon it is on and the engine there, and the volumes it may run."""
+    """A producer: its logical name, the silicon it is on and the engine there, and the systems it may run."""
 
     name: str
     substrate: Substrate
     engine: Engine
-    volumes: tuple[Dims, ...] = ()
+    systems: tuple[System, ...] = ()
     most: int = 0
     """Sites at once at most, where it runs many chains; 0: as many as keep it busy."""
 
@@ -95,17 +95,17 @@ def engine_here(name: str) -> Engine:
 
 
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
-    """Return an ordering over lanes, each with its own volumes where it was given some."""
+    """Return an ordering over lanes, each with its own systems where it was given some."""
     theory = spec.theory
     made = arrange(ordering, theory.systems, {lane.name: lane.sites if theory.batches else 0 for lane in lanes})
-    own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
+    own = {lane.name: lane.systems for lane in lanes if lane.systems}
     bits = {lane.name: lane.engine.name if theory.sums_matter else lane.engine.family for lane in lanes}
     first = bits[lanes[0].name]
     return replace(
         made,
         screens=made.screens and theory.screened,
         lanes=tuple(
-            who._replace(volumes=own.get(who.substrate, who.volumes), bits=bits.get(who.substrate, first))
+            who._replace(systems=own.get(who.substrate, who.systems), bits=bits.get(who.substrate, first))
             for who in made.lanes
         ),
     )
@@ -150,16 +150,16 @@ def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
     """Return the cores that run chains beside a card, and what they run; none where they look at what it moves."""
     if spec.theory.sums_matter:
         return []
-    small = tuple(dims for dims in spec.theory.systems if prod(dims) <= SITES_BESIDE)
+    small = tuple(system for system in spec.theory.systems if prod(system) <= SITES_BESIDE)
     few = cores[: spec.running.producers or BESIDE_A_CARD] if small else []
-    return [replace(lane, volumes=small) for lane in few]
+    return [replace(lane, systems=small) for lane in few]
 
 
 def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[ChainLane]:
     """Return the lanes of an entry of `running.lanes`; the second one on a card has a name of its own."""
     earlier = sum(other.substrate == told.substrate for other in spec.running.lanes[:number])
     lanes = _lanes(_named(told.substrate), spec, told.strategy)
-    return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, volumes=told.volumes) for one in lanes]
+    return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, systems=told.systems) for one in lanes]
 
 
 def _with_engines() -> list[Substrate]:

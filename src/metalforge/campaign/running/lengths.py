@@ -20,7 +20,7 @@ import msgspec
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import BY_HEAD, Assigned, Decided
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.conductor.features import SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import shipped_scores, shipped_weights
@@ -46,33 +46,37 @@ class Lengths:
         self._notes: dict[int, dict[str, Decided]] = {}
 
     def visit(
-        self, state: CampaignState, dims: Dims, beta: float, chain: ChainLog | None, usual: int, visit: int
+        self, state: CampaignState, system: System, coordinate: float, chain: ChainLog | None, usual: int, visit: int
     ) -> int:
-        """Return the updates of a visit to a chain, or to a new one at this beta, that would usually have so many."""
+        """Return the updates of a visit to a chain, or to a new one there, that would usually have so many."""
         if self._heads.domain is not None or SCHEDULE in self._heads.unused:
             return usual
-        there = [c for c in state.chains.values() if c.dims == dims and not c.abandoned and _scheduled(c) is not None]
-        nearest = min(there, key=lambda c: (c is not chain, abs(c.beta - beta), c.id), default=None)
+        there = [
+            c for c in state.chains.values() if c.system == system and not c.abandoned and _scheduled(c) is not None
+        ]
+        nearest = min(there, key=lambda c: (c is not chain, abs(c.coordinate - coordinate), c.id), default=None)
         said = None if nearest is None else _scheduled(nearest)
         if nearest is None or said is None:
             return usual
         least, most = (round(part * usual) for part in BETWEEN)
         double_tau = exp(min(said, LARGEST))
         updates = min(max(round(SAMPLES * double_tau), least), most)
-        why = f"2 tau_int of {double_tau:.3g} updates read off {nearest.id} at beta {nearest.beta:.5g}"
+        why = f"2 tau_int of {double_tau:.3g} updates read off {nearest.id} at {nearest.coordinate:.5g}"
         return self._noted(visit, "visit-length", SCHEDULE, updates, usual, self._heads.acts(SCHEDULE), why)
 
-    def quench(self, state: CampaignState, dims: Dims, beta: float, start: str, usual: int, visit: int) -> int:
+    def quench(
+        self, state: CampaignState, system: System, coordinate: float, start: str, usual: int, visit: int
+    ) -> int:
         """Return the cheaper updates of a new chain that would usually have so many."""
         alike = [
             c
             for c in state.chains.values()
-            if c.dims == dims and c.start == start and min(c.quenched, c.rows) >= SWEEPS and not c.abandoned
+            if c.system == system and c.start == start and min(c.quenched, c.rows) >= SWEEPS and not c.abandoned
         ]
-        nearest = min(alike, key=lambda c: (abs(c.beta - beta), c.id), default=None)
+        nearest = min(alike, key=lambda c: (abs(c.coordinate - coordinate), c.id), default=None)
         if not usual or nearest is None:
             return usual
-        if (known := self._spec.theory.head_context(nearest.beta, dims, nearest.start)) is None:
+        if (known := self._spec.theory.head_context(nearest.coordinate, system, nearest.start)) is None:
             return usual
         # The quench is made of sweeps of the theory without what makes trajectories slow.
         context = ChainContext(beta=known.beta, dims=known.dims, start=known.start, action=known.action)
@@ -83,7 +87,7 @@ class Lengths:
         said = expm1(min(_read(context, tuple(sorted(rows.items()))), LARGEST))
         updates = min(max(round(said), 1), self._spec.warmup.quenched)
         trusted = any(s.trusted for s in scores.heads if (s.name, s.route) == (QUENCH, SOFTWARE))
-        why = f"{said:.3g} updates to equilibrium read off {nearest.id} at beta {nearest.beta:.5g}"
+        why = f"{said:.3g} updates to equilibrium read off {nearest.id} at {nearest.coordinate:.5g}"
         return self._noted(visit, "quenched-length", QUENCH, updates, usual, trusted, why)
 
     def notes(self, visit: Assigned) -> list[Decided]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import THROWN_AWAY, Decided, Promise, Record
-from metalforge.campaign.theory import Dims
 from metalforge.campaign.theory import Start as StartOfChain
+from metalforge.campaign.theory import System
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.core.rows import Segment, segments_of
@@ -37,8 +37,8 @@ class Brief:
 
     id: str
     stream: int
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     start: StartOfChain
     quenched: int
     n_steps: int = 0
@@ -84,8 +84,8 @@ class Brief:
         return cls(
             id=log.id,
             stream=log.stream,
-            dims=log.dims,
-            beta=log.beta,
+            system=log.system,
+            coordinate=log.coordinate,
             start=log.start,
             quenched=log.quenched,
             n_steps=log.n_steps,
@@ -149,7 +149,7 @@ class Block:
     chain: str
     substrate: str
     step: int = 0
-    beta: float = 0.0
+    coordinate: float = 0.0
     segments: list[Segment] = field(default_factory=list)
     measured: int = 0
     done: bool = False

@@ -1,6 +1,6 @@
 """Lanes fed with orders: visits are decided, written before they begin, and handed to producers block by block.
 
-A visit is a decision (a volume, a beta, so many measured updates); an order is one block of it. Two orders wait on
+A visit is a decision (a system, a coordinate, so many updates); an order is one block of it. Two orders wait on
 every lane, so that no producer stands still while the next visit is decided; where a producer runs many chains at once
 these are two volleys of orders, one for each of its visits. In a deterministic campaign there is one order of a visit
 at a time and visits are decided in rounds: all of a round are over before the next is planned, so that decisions
@@ -18,7 +18,7 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.errors import InternalError
 
 from .book import Book
@@ -71,7 +71,7 @@ class ProducerLane:
 
     def load_of(self, visit: Assigned) -> float:
         """Return how much of it one visit keeps busy."""
-        return self.who.share(visit.dims) * visit.rungs if self.wide else 1.0
+        return self.who.share(visit.system) * visit.rungs if self.wide else 1.0
 
 
 class Planner:
@@ -99,7 +99,7 @@ class Planner:
         """Lanes that may have room for orders: not since they were last found full, unless one was answered."""
         self._stocked: set[int] = set()
         """Lanes with orders that have not been sent."""
-        self._asked = list(dict.fromkeys(dims for who in lanes if who.follows is None for dims in who.volumes))
+        self._asked = list(dict.fromkeys(system for who in lanes if who.follows is None for system in who.systems))
         """Volumes whose steerers are asked, in their order."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._estimate_now = estimate_now or estimate
@@ -264,7 +264,7 @@ class Planner:
             chain = state.chains[visit.chain]
             if chain.id in replaced or not any(d.by == ACCEPTANCE for d in chain.decisions if d.what == "abandoned"):
                 continue
-            lane = self._lane(visit.substrate, visit.dims)
+            lane = self._lane(visit.substrate, visit.system)
             wanted = self._plan.usual(lane.who)
             updates = self._plan.affordable(state, self._open(), fresh=True, wanted=wanted, rungs=visit.rungs)
             if updates is None:
@@ -304,7 +304,7 @@ class Planner:
         # Chains of a ladder share their visits, and one order moves them all.
         for visit, chain in {chain.visits[-1]: chain for chain in lacking}.items():
             if visit not in self.state.open_visits:
-                lane = self._lane(chain.substrate, chain.dims)
+                lane = self._lane(chain.substrate, chain.system)
                 self._until[visit] = chain.measured
                 lane.waiting.append(visit)
                 orders += self._order(visit, lane)
@@ -389,7 +389,7 @@ class Planner:
             for visit in reversed(left):
                 rest = [one for one in left if one is not visit]
                 behind = other.load(rest) >= 1 and other.waiting and other.waiting[0] != visit.visit
-                if behind and visit.dims in lane.who.volumes and visit.chain not in self._moving:
+                if behind and visit.system in lane.who.systems and visit.chain not in self._moving:
                     del other.visits[visit.visit]
                     source, target = other.who.substrate, lane.who.substrate
                     reason = f"{source} has {len(rest)} more visits under way, {target} has none"
@@ -409,7 +409,7 @@ class Planner:
 
     def _ahead(self, lane: ProducerLane, load: float = 0.0) -> AskAhead:
         """Return what asks for as many points as a lane has room for, at least one."""
-        smallest = min(lane.who.share(dims) for dims in lane.who.volumes)
+        smallest = min(lane.who.share(system) for system in lane.who.systems)
         return AskAhead(max(ceil((1 - load) / smallest), 1))
 
     # -- round by round ---------------------------------------------------------------------------------------------
@@ -428,10 +428,10 @@ class Planner:
             return orders
         planned = self._plan_round(last, without=current)
         for known, again in zip(current, planned, strict=False):
-            if (known.chain, known.beta, known.updates) != (again.chain, again.beta, again.updates):
+            if (known.chain, known.coordinate, known.updates) != (again.chain, again.coordinate, again.updates):
                 raise InternalError(
-                    f"visit {known.visit} was planned at {known.beta:g}, and is planned at {again.beta:g} when it is "
-                    "planned again\nhint: nothing was changed; resume with the version of metalforge that began it"
+                    f"visit {known.visit} was planned at {known.coordinate:g}, and is planned at {again.coordinate:g} "
+                    "when it is planned again\nhint: nothing was changed; resume with the metalforge that began it"
                 )
         return orders + self._write_round(planned[len(current) :])
 
@@ -488,8 +488,8 @@ class Planner:
 
     def _expect(self) -> None:
         """Write where peaks are expected, before visits are placed by it."""
-        for dims in self._asked:
-            if (news := self._priors.news(self.state, dims)) is not None:
+        for system in self._asked:
+            if (news := self._priors.news(self.state, system)) is not None:
                 self._book.write(news)
 
     # -- small parts ------------------------------------------------------------------------------------------------
@@ -501,16 +501,16 @@ class Planner:
     def _give(self, visit: Assigned) -> ProducerLane:
         """Put a visit on its lane; where its substrate is gone, on one that may run its volume."""
         self._remember(visit)
-        lane = self._lane(visit.substrate, visit.dims)
+        lane = self._lane(visit.substrate, visit.system)
         lane.visits[visit.visit] = visit
         lane.waiting.append(visit.visit)
         return lane
 
-    def _lane(self, substrate: str, dims: Dims) -> ProducerLane:
+    def _lane(self, substrate: str, system: System) -> ProducerLane:
         if substrate in self._by_name:
             return self._by_name[substrate]
-        able = [lane for lane in self.lanes if dims in lane.who.volumes] or self.lanes
-        return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(dims))
+        able = [lane for lane in self.lanes if system in lane.who.systems] or self.lanes
+        return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(system))
 
     def _remember(self, visit: Assigned) -> None:
         """Note at which measured update a visit is complete."""
@@ -565,13 +565,13 @@ class Planner:
 
     def _tell(self, chain: ChainLog) -> None:
         """Tell the volume's steerer what a chain has measured in its complete visits."""
-        known = chain.dims in self._plan.steerers and self.spec.covers(chain.beta)
+        known = chain.system in self._plan.steerers and self.spec.covers(chain.coordinate)
         if not chain.complete or chain.abandoned or not known:
             return
         with self._book.reading():
             observed = self.spec.theory.analysis.observer(self.spec, chain)
         if (seen := observed()) is not None:
-            self._plan.steerers[chain.dims].tell([seen])
+            self._plan.steerers[chain.system].tell([seen])
 
     def _goes_on(self, nothing: Sequence[Nothing]) -> bool:
         """Return whether producers are woken; otherwise note what the campaign ends by, if it ends.
@@ -586,14 +586,14 @@ class Planner:
         if asleep is None:
             self.stopped_by = ends[0].ends
             return False
-        self._book.write(Decided(what="sleep", by="variance", reason=asleep.reason, dims=asleep.dims))
+        self._book.write(Decided(what="sleep", by="variance", reason=asleep.reason, system=asleep.system))
         self._estimate_now()
         if self._stops():
             return False
-        if (why := reason_to_wake(self.state, asleep.dims)) is None:
+        if (why := reason_to_wake(self.state, asleep.system)) is None:
             self.stopped_by = "asleep"
             return False
-        self._book.write(Decided(what="wake", by="estimate", reason=why, dims=asleep.dims))
+        self._book.write(Decided(what="wake", by="estimate", reason=why, system=asleep.system))
         return True
 
     def _stops(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import StoppedBy
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.steering import Steerer
 
 from .book import Book
@@ -30,12 +30,12 @@ def planner_of(
     heads: Heads | None = None,
     sleeps: bool = False,
     checks: bool = False,
-    steer: Callable[[CampaignSpec, Dims], Steerer] = steerer_of,
+    steer: Callable[[CampaignSpec, System], Steerer] = steerer_of,
 ) -> Planner:
     """Return the planner of a campaign; without `heads` nobody reads them, `steer` makes the steerer of a volume."""
     plan = VisitPlan(
         spec=spec,
-        steerers={dims: steer(spec, dims) for dims in spec.theory.systems},
+        steerers={system: steer(spec, system) for system in spec.theory.systems},
         sleep=make_sleep(book, spec) if sleeps else None,
         bits={who.substrate: who.bits for who in lanes},
         lengths=None if heads is None else Lengths(spec, heads),

@@ -102,7 +102,7 @@ class Exchange(Protocol):
         ...
 
     def energies(self) -> list[float]:
-        """Return E of every replica by its last row, in order of coordinates; none where one has no such row."""
+        """Return E of every replica by its last row, in order; none where one has no such row."""
         ...
 
     def sort(self, columns: Sequence[Any], replicas: Sequence[Any]) -> list[tuple[Any, list[float]]]:
@@ -130,7 +130,7 @@ class PointChain(ABC):
     """Steps of a trajectory; None where updates have none that are tuned."""
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
-        self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
+        self.id, self.system, self.coordinate = brief.id, brief.system, brief.coordinate
         self._known, self._tools, self._spec = brief, tools, tools.spec
         self.theory = tools.spec.theory
         self._decisions: list[Decided] = []

@@ -78,7 +78,7 @@ class Producer(Stage[Volley, Block]):
     def _emit(self, block: Block) -> Emit:
         # Configurations that are checked now because nobody knows of an earlier check were flagged then.
         chi = max(block.chi, self._tools.spec.screening.chi) if block.snapshots else block.chi
-        header = {"chi": chi, "beta": block.beta, "done": block.done, "rows": block.rows}
+        header = {"chi": chi, "coordinate": block.coordinate, "done": block.done, "rows": block.rows}
         return Emit(block, header=header, chain=block.chain)
 
     def finish(self, state: Any) -> Any:
@@ -169,7 +169,7 @@ class Producer(Stage[Volley, Block]):
                 chain=point.id,
                 rung=rung,
                 step=point.rows,
-                beta=point.beta,
+                coordinate=point.coordinate,
                 segments=segments[rung],
                 measured=point.measured,
                 done=done,
@@ -210,4 +210,4 @@ def susceptibility_of(chain: PointChain, window: int) -> float:
     order = chain.recent_order(window)
     if len(order) < 10:
         return 0.0
-    return float(chain.theory.volume_of(chain.dims) * np.var(order))
+    return float(chain.theory.volume_of(chain.system) * np.var(order))

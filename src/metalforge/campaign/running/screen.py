@@ -38,7 +38,7 @@ class Screen(Stage[Block, Block]):
         """Return the block with what the heads say of its last configuration."""
         self._hear(item)
         item = replace(item, passed_screen=True, screened=[self.seen(item)] if item.comes_anywhere else [])
-        header = {"chi": item.chi, "beta": item.beta, "flagged": self._flagged(item), "done": item.done}
+        header = {"chi": item.chi, "coordinate": item.coordinate, "flagged": self._flagged(item), "done": item.done}
         return state, Emit(item, header=header, chain=item.chain)
 
     def seen(self, block: Block, *, unread: bool = False) -> Screened:

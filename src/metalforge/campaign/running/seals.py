@@ -35,7 +35,7 @@ def seal_of(block: Block) -> bytes:
     What belongs to no chain (a lane's words, times, what is counted over a volley) is not in it.
     """
     of_chain = [decision for decision in block.decisions if decision.chain]
-    where = block.visit, block.chain, block.substrate, block.rung, block.beta
+    where = block.visit, block.chain, block.substrate, block.rung, block.coordinate
     state = block.step, block.measured, block.done, block.missing, block.released, block.saved
     said = block.links, block.chi, block.fault, block.promised
     content = _ENCODER.encode((where, state, said, block.segments, of_chain))

@@ -17,7 +17,7 @@ from metalforge.campaign.analysis.selection import observe
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, series_of
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.threads import one_thread
 
 from .book import Book
@@ -28,17 +28,17 @@ GRID = 101
 PATHS = 256
 
 
-def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | None:
+def predictive_variance(book: Book, spec: CampaignSpec, system: System) -> float | None:
     """Return the variance of log chi where the peak may be; None while there are too few chains."""
     with book.reading() as state:
-        chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned]
+        chains = [c for c in state.chains.values() if c.system == system and c.complete and not c.abandoned]
         series = [(series_of(spec.theory, c, complete=True), c.id, float(c.complete)) for c in chains]
     seen = [observe(point, id=chain, cost=cost) for point, chain, cost in series]
-    told = sorted((o for o in seen if o is not None and o.value > 0), key=lambda o: (o.beta, o.id))
+    told = sorted((o for o in seen if o is not None and o.value > 0), key=lambda o: (o.coordinate, o.id))
     if len(told) < FEWEST:
         return None
     low, high = spec.theory.low, spec.theory.high
-    x = (np.array([o.beta for o in told]) - low) / (high - low)
+    x = (np.array([o.coordinate for o in told]) - low) / (high - low)
     with one_thread():
         curves = Curves(
             fit_processes(told, x, "log"), np.linspace(0, 1, GRID), GRID, PATHS, np.random.default_rng(spec.seed)
@@ -47,22 +47,22 @@ def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | N
     return float(np.interp(curves.peaks(), curves.x, spread).mean())
 
 
-def reason_to_wake(state: CampaignState, dims: Dims) -> str | None:
+def reason_to_wake(state: CampaignState, system: System) -> str | None:
     """Return why a volume whose variance is small must be measured further; None where nothing asks for that.
 
     It is for campaigns that have not met their target, if they have one: those that have are over.
     """
-    look, target = state.last_look(dims), state.spec.budget.target_error
+    look, target = state.last_look(system), state.spec.budget.target_error
     if look is None or look.error is None or not look.established:
         return "the evidence is not complete"
     return None if target is None else f"the target error of {target:g} is not met yet"
 
 
-def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[Dims], str | None]:
+def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[System], str | None]:
     """Return a function that says why the producers of a volume may sleep, or None where they may not."""
 
-    def sleep(dims: Dims) -> str | None:
-        variance = predictive_variance(book, spec, dims)
+    def sleep(system: System) -> str | None:
+        variance = predictive_variance(book, spec, system)
         if variance is None or variance > spec.screening.variance:
             return None
         return f"the variance of log chi around the peak is {variance:.3g}, below {spec.screening.variance:g}"

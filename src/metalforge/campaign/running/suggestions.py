@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
 MOVED = 0.01
@@ -36,22 +36,26 @@ class AskAhead:
 
     def __init__(self, count: int = 1) -> None:
         self._left = count
-        self._found: dict[Dims, list[Suggested]] = {}
+        self._found: dict[System, list[Suggested]] = {}
 
-    def next(self, dims: Dims, steerer: Steerer, pending: Sequence[float], state: CampaignState) -> Suggested | None:
+    def next(
+        self, system: System, steerer: Steerer, pending: Sequence[float], state: CampaignState
+    ) -> Suggested | None:
         """Return the next suggestion for a volume; None where its steerer has no wish."""
-        found = self._found.setdefault(dims, [])
+        found = self._found.setdefault(system, [])
         if not found:
-            found += _suggested(dims, steerer, max(self._left, 1), pending, state)
+            found += _suggested(system, steerer, max(self._left, 1), pending, state)
         self._left -= 1
         return found.pop(0) if found else None
 
 
-def _suggested(dims: Dims, steerer: Steerer, n: int, pending: Sequence[float], state: CampaignState) -> list[Suggested]:
+def _suggested(
+    system: System, steerer: Steerer, n: int, pending: Sequence[float], state: CampaignState
+) -> list[Suggested]:
     """Return at most n suggestions of a steerer that is told where the peak is expected."""
     if not isinstance(steerer, ExpectsPeak):
         return [Suggested(found) for found in steerer.ask(n, pending)]
-    expected, prior = state.expected(dims), state.prior(dims)
+    expected, prior = state.expected(system), state.prior(system)
 
     def asked(prior: tuple[float, float] | None) -> list[Suggestion]:
         steerer.expect(prior)
@@ -60,11 +64,11 @@ def _suggested(dims: Dims, steerer: Steerer, n: int, pending: Sequence[float], s
     found = asked(prior)
     if expected is None or prior is None or not expected.head:
         return [Suggested(one) for one in found]
-    without = state.prior(dims, by_heads=False)
+    without = state.prior(system, by_heads=False)
     baseline = _matched(found, asked(without))
     alike: list[list[Suggestion | None]] = []
     baselines: list[list[Suggestion | None]] = []
-    if any(other is None or other.beta != one.beta for one, other in zip(found, baseline, strict=True)):
+    if any(other is None or other.coordinate != one.coordinate for one, other in zip(found, baseline, strict=True)):
         alike, baselines = ([_matched(found, asked(other)) for other in _said_alike(p)] for p in (prior, without))
     steerer.expect(prior)
     return [
@@ -82,9 +86,9 @@ def _said_alike(prior: tuple[float, float] | None) -> list[tuple[float, float]]:
 
 
 def _matched(found: Sequence[Suggestion], others: Sequence[Suggestion]) -> list[Suggestion | None]:
-    """Return other suggestions beside those that were found, both in order of beta: they were asked for together."""
-    places = sorted(range(len(found)), key=lambda i: found[i].beta)
+    """Return other suggestions beside those that were found, both in order: they were asked for together."""
+    places = sorted(range(len(found)), key=lambda i: found[i].coordinate)
     beside: list[Suggestion | None] = [None] * len(found)
-    for place, other in zip(places, sorted(others, key=lambda one: one.beta), strict=False):
+    for place, other in zip(places, sorted(others, key=lambda one: one.coordinate), strict=False):
         beside[place] = other
     return beside

@@ -1,4 +1,4 @@
-"""What one visit should be: a volume, a beta, a chain that is there or a new one, and the updates it may have.
+"""What one visit should be: a volume, a coordinate, a chain that is there or a new one, and the updates it may have.
 
 Decisions are functions of the journal's state, of the visits that are under way and of what the steerers were told; so
 a round that was half written when its process died can be planned again, and comes out the same.
@@ -19,7 +19,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
-from metalforge.campaign.theory import Dims, Start
+from metalforge.campaign.theory import Start, System
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer, Suggestion
@@ -32,7 +32,7 @@ from .suggestions import AskAhead
 NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
 """Said of visits after a trial of exchange that did not pay."""
 
-Sleep = Callable[[Dims], str | None]
+Sleep = Callable[[System], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
 
 
@@ -41,20 +41,20 @@ class Nothing(NamedTuple):
 
     ends: StoppedBy | None = None
     reason: str = ""
-    dims: Dims = ()
+    system: System = ()
     """The volume whose producers sleep, where they do."""
 
 
 class Wish(NamedTuple):
     """Where somebody wants to measure, why and who; `start` asks for a new chain, `chain` for one that is there."""
 
-    beta: float
+    coordinate: float
     reason: str
     by: str
     score: float = 0.0
     start: Start | Literal[""] = ""
     chain: ChainLog | None = None
-    betas: tuple[float, ...] = ()
+    coordinates: tuple[float, ...] = ()
     """The couplings of a ladder, new or the one of `chain`."""
     asked: Suggestion | None = None
     """What a steerer said, where one was asked."""
@@ -68,7 +68,7 @@ class Wish(NamedTuple):
     @property
     def rungs(self) -> int:
         """Chains that are moved."""
-        return max(len(self.betas), 1)
+        return max(len(self.coordinates), 1)
 
 
 def _on_two_sides(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool:
@@ -77,9 +77,9 @@ def _on_two_sides(ours: Sequence[float | None], theirs: Sequence[float | None]) 
     return max(one) < min(other) or max(other) < min(one)
 
 
-def _serves(beta: float, start: str, want: Want) -> bool:
-    """Return whether a chain at beta from this start is one that is wanted."""
-    return abs(beta - want.beta) <= want.reach and want.start in ("", start)
+def _serves(coordinate: float, start: str, want: Want) -> bool:
+    """Return whether a chain there from this start is one that is wanted."""
+    return abs(coordinate - want.coordinate) <= want.reach and want.start in ("", start)
 
 
 def _start(visit: Assigned, state: CampaignState) -> Start:
@@ -112,7 +112,7 @@ class VisitPlan:
     """Decides visits of one campaign."""
 
     spec: CampaignSpec
-    steerers: Mapping[Dims, Steerer]
+    steerers: Mapping[System, Steerer]
     sleep: Sleep | None = None
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
@@ -145,26 +145,30 @@ class VisitPlan:
             return spent  # without asking the steerer, which takes longer
         ahead, nothing = ahead or AskAhead(), Nothing()
         chains = [c for c in state.chains.values() if not (skip and c.visits and c.visits[0] in skip)]
-        made = state.visited - Counter(state.visits[number].dims for number in skip)
-        made.update(v.dims for v in pending if v.visit >= len(state.visits) or v.visit in skip)
-        asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
-        need = {dims: self._need(dims, state, made) for dims in who.volumes}
-        for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
-            there = [c for c in chains if c.dims == dims and not c.abandoned and (c.ladder or self._may_visit(c.beta))]
+        made = state.visited - Counter(state.visits[number].system for number in skip)
+        made.update(v.system for v in pending if v.visit >= len(state.visits) or v.visit in skip)
+        asked = {system: self._requested(system, chains, pending) for system in who.systems}
+        need = {system: self._need(system, state, made) for system in who.systems}
+        for system in sorted(who.systems, key=lambda d: (asked[d] is None, need[d])):
+            there = [
+                c
+                for c in chains
+                if c.system == system and not c.abandoned and (c.ladder or self._may_visit(c.coordinate))
+            ]
             here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
-            waiting = [visit for visit in pending if visit.dims == dims]
-            wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead, woken=woken)
+            waiting = [visit for visit in pending if visit.system == system]
+            wish = asked[system] or self._wish(who, state, system, here, waiting, ahead, woken=woken)
             if isinstance(wish, Nothing):
                 return wish
             if wish is None:
                 continue
             chain = self._chain_for(wish, here, pending)
             wanted = self.usual(who)
-            if self.lengths is not None and not wish.betas:
-                wanted = self.lengths.visit(state, dims, wish.beta, chain, wanted, number)
+            if self.lengths is not None and not wish.coordinates:
+                wanted = self.lengths.visit(state, system, wish.coordinate, chain, wanted, number)
             points = 1
-            if who.follows is None and not wish.betas:
-                points = sum(self._points_left(made, volume) for volume in who.volumes)
+            if who.follows is None and not wish.coordinates:
+                points = sum(self._points_left(made, volume) for volume in who.systems)
             updates = self.affordable(
                 state, pending, fresh=chain is None, rungs=wish.rungs, wanted=wanted, points=points
             )
@@ -178,24 +182,24 @@ class VisitPlan:
             coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
             new = len(born) + sum(visit.rungs for visit in coming)
             reason = wish.reason
-            if chain is not None and abs(wish.beta - chain.beta) > 1e-12:
-                reason += f"; asked for {wish.beta:.5g}, {chain.id} is near enough"
+            if chain is not None and abs(wish.coordinate - chain.coordinate) > 1e-12:
+                reason += f"; asked for {wish.coordinate:.5g}, {chain.id} is near enough"
             return Assigned(
                 visit=number,
                 round=rounds,
                 chain=chain_name(new) if chain is None else chain.id,
                 stream=new if chain is None else chain.stream,
-                dims=dims,
-                beta=wish.beta if chain is None else chain.beta,
+                system=system,
+                coordinate=wish.coordinate if chain is None else chain.coordinate,
                 updates=updates,
                 fresh=chain is None,
                 substrate=who.substrate,
                 by=wish.by,
                 reason=reason,
                 score=wish.score,
-                quenched=self._quenched_length(state, dims, wish, new, number) if chain is None else 0,
+                quenched=self._quenched_length(state, system, wish, new, number) if chain is None else 0,
                 start=wish.start if chain is None else "",
-                betas=wish.betas,
+                coordinates=wish.coordinates,
                 head=wish.head,
                 baseline=wish.baseline,
                 by_head=wish.by_head,
@@ -207,12 +211,14 @@ class VisitPlan:
             )
         return nothing
 
-    def _requested(self, dims: Dims, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
+    def _requested(self, system: System, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return the next of the points that were asked for by name, where a volume has no chain yet."""
         if not self.spec.steering.points:
             return None
-        there = [c.beta for c in chains if c.dims == dims] + [visit.beta for visit in pending if visit.dims == dims]
-        missing = [beta for beta in self.spec.steering.points if beta not in there]
+        there = [c.coordinate for c in chains if c.system == system] + [
+            visit.coordinate for visit in pending if visit.system == system
+        ]
+        missing = [coordinate for coordinate in self.spec.steering.points if coordinate not in there]
         if not missing:
             return None
         return Wish(missing[0], "asked for by the user", "user", start=self.spec.theory.start_of(len(there)))
@@ -221,7 +227,7 @@ class VisitPlan:
         self,
         who: Assignee,
         state: CampaignState,
-        dims: Dims,
+        system: System,
         here: Sequence[ChainLog],
         pending: Sequence[Assigned],
         ahead: AskAhead,
@@ -230,25 +236,29 @@ class VisitPlan:
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
-        ladder = self._ladder(state, dims, here, pending)
+        ladder = self._ladder(state, system, here, pending)
         alone = [c for c in here if not c.ladder]
-        if ladder is None and (wanted := self._wanted(state, dims, alone, pending)) is not None:
+        if ladder is None and (wanted := self._wanted(state, system, alone, pending)) is not None:
             return wanted
-        if self.sleep is not None and not woken and (why := self.sleep(dims)) is not None:
-            return Nothing("asleep", why, dims)
+        if self.sleep is not None and not woken and (why := self.sleep(system)) is not None:
+            return Nothing("asleep", why, system)
         if ladder is not None:
             return ladder
         # A steerer looks elsewhere when a point is taken, under way or removed; it is told nothing outside its range.
-        taken = [beta for beta in (*(v.beta for v in pending), *self.spec.steering.removed) if self.spec.covers(beta)]
-        asked = ahead.next(dims, self.steerers[dims], taken, state)
-        wish = self._steered(dims, None if asked is None else asked.found, here, pending)
+        taken = [
+            coordinate
+            for coordinate in (*(v.coordinate for v in pending), *self.spec.steering.removed)
+            if self.spec.covers(coordinate)
+        ]
+        asked = ahead.next(system, self.steerers[system], taken, state)
+        wish = self._steered(system, None if asked is None else asked.found, here, pending)
         if wish is None or asked is None or not asked.head:
             return wish
 
         def place(found: Suggestion | None) -> float | None:
-            other = self._steered(dims, found, here, pending)
+            other = self._steered(system, found, here, pending)
             chain = None if other is None else self._chain_for(other, here, pending)
-            return chain.beta if chain is not None else None if other is None else other.beta
+            return chain.coordinate if chain is not None else None if other is None else other.coordinate
 
         baseline = place(asked.baseline)
         by_head = _on_two_sides(
@@ -258,18 +268,18 @@ class VisitPlan:
         return wish._replace(head=asked.head, baseline=baseline, by_head=by_head)
 
     def _steered(
-        self, dims: Dims, found: Suggestion | None, here: Sequence[ChainLog], pending: Sequence[Assigned]
+        self, system: System, found: Suggestion | None, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
         """Return what follows from a steerer's suggestion: where it has none, more for the chain that has least."""
         alone = [c for c in here if not c.ladder]
-        if found is not None and self._may_visit(found.beta):
+        if found is not None and self._may_visit(found.coordinate):
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
             # What grew or melted is over, and says no more: a crossing wants trajectories of their own.
             theory = self.spec.theory
             start = theory.start_of(len(here)) if theory.target == "crossing" else ""
-            by = found.by or self.steerers[dims].name
-            return Wish(found.beta, reason, by, score=found.score, start=start, asked=found)
-        why = "the steerer has no wish" if found is None else f"{found.beta:.5g} was removed"
+            by = found.by or self.steerers[system].name
+            return Wish(found.coordinate, reason, by, score=found.score, start=start, asked=found)
+        why = "the steerer has no wish" if found is None else f"{found.coordinate:.5g} was removed"
         return self._more(alone, pending, why)
 
     def _more(self, alone: Sequence[ChainLog], pending: Sequence[Assigned], why: str) -> Wish | None:
@@ -278,7 +288,7 @@ class VisitPlan:
         least = min((c for c in alone if c.id not in busy), key=lambda c: (c.complete, c.id), default=None)
         if least is None:
             return None
-        return Wish(least.beta, f"{why}: more for the chain that has least", "rule:least", chain=least)
+        return Wish(least.coordinate, f"{why}: more for the chain that has least", "rule:least", chain=least)
 
     def _instead(self, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return a visit to a chain that is there, where the budget has no room for the warm-up of a new one.
@@ -290,7 +300,7 @@ class VisitPlan:
         return self._more(here, pending, "the budget has no room for the warm-up of a new chain")
 
     def _wanted(
-        self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
+        self, state: CampaignState, system: System, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
         """Return a chain that the evidence lacks, once the first points have been looked at: new, or one to continue.
 
@@ -299,80 +309,80 @@ class VisitPlan:
         """
         if not find_steerer(self.spec.steering.steerer).adaptive:
             return None
-        look = state.last_look(dims)
-        if look is None or len({c.beta for c in here}) < self.spec.steering.initial:
+        look = state.last_look(system)
+        if look is None or len({c.coordinate for c in here}) < self.spec.steering.initial:
             return None
         busy = {visit.chain for visit in pending}
-        under_way = [(visit.beta, _start(visit, state)) for visit in pending]
+        under_way = [(visit.coordinate, _start(visit, state)) for visit in pending]
         for want in look.wants:
-            if want.start == EXCHANGE or any(_serves(beta, start, want) for beta, start in under_way):
+            if want.start == EXCHANGE or any(_serves(coordinate, start, want) for coordinate, start in under_way):
                 continue
             reason = f"the evidence lacks {want.item}"
-            if there := [c for c in here if _serves(c.beta, c.start, want) and c.id not in busy]:
+            if there := [c for c in here if _serves(c.coordinate, c.start, want) and c.id not in busy]:
                 least = min(there, key=lambda c: (c.complete, c.id))
-                return Wish(least.beta, f"{reason}: more for the one that is there", "evidence", chain=least)
-            if len(here) < self.spec.steering.most and self._may_visit(want.beta):
+                return Wish(least.coordinate, f"{reason}: more for the one that is there", "evidence", chain=least)
+            if len(here) < self.spec.steering.most and self._may_visit(want.coordinate):
                 start: Start = "cold" if want.start == "cold" or (not want.start and len(here) % 2) else "hot"
-                return Wish(want.beta, reason, "evidence", start=start)
+                return Wish(want.coordinate, reason, "evidence", start=start)
         return None
 
     def _ladder(
-        self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
+        self, state: CampaignState, system: System, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
         """Return the next visit of a volume whose chains exchange couplings; None for one whose chains do not.
 
         A ladder that nobody runs is continued; where all are under way, another one begins beside them.
         """
-        plan = couplings_of(state, dims, here)
+        plan = couplings_of(state, system, here)
         if plan is None:
             return None
         busy = {visit.chain for visit in pending}
-        same = by_couplings(here).get(plan.betas, ())
+        same = by_couplings(here).get(plan.coordinates, ())
         if idle := [rungs[0] for rungs in same if rungs[0].id not in busy]:
             least = min(idle, key=lambda c: (c.complete, c.id))
-            return Wish(least.beta, "more of its ladder", "exchange", chain=least, betas=plan.betas)
-        return Wish(plan.betas[0], plan.reason, "exchange", betas=plan.betas)
+            return Wish(least.coordinate, "more of its ladder", "exchange", chain=least, coordinates=plan.coordinates)
+        return Wish(plan.coordinates[0], plan.reason, "exchange", coordinates=plan.coordinates)
 
     def _follow(
-        self, scout: Dims, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
+        self, scout: System, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
-        """Return a flagged beta: one that was not visited yet, else the one with the least updates."""
-        scouts = [c for c in state.chains.values() if c.dims == scout]
-        flagged = sorted({c.beta for c in scouts if c.flagged and self._may_visit(c.beta)})
-        under_way = [visit.beta for visit in pending]
-        free = [beta for beta in flagged if not self.spec.near(beta, under_way)]
-        fresh = [beta for beta in free if not self.spec.near(beta, [c.beta for c in here])]
+        """Return a flagged coordinate: one that was not visited yet, else the one with the least updates."""
+        scouts = [c for c in state.chains.values() if c.system == scout]
+        flagged = sorted({c.coordinate for c in scouts if c.flagged and self._may_visit(c.coordinate)})
+        under_way = [visit.coordinate for visit in pending]
+        free = [coordinate for coordinate in flagged if not self.spec.near(coordinate, under_way)]
+        fresh = [coordinate for coordinate in free if not self.spec.near(coordinate, [c.coordinate for c in here])]
         if fresh:
             return Wish(fresh[0], f"flagged by the scout on {scout}", "follow")
-        chains = [c for c in here if self.spec.near(c.beta, free)]
+        chains = [c for c in here if self.spec.near(c.coordinate, free)]
         if not chains:
             return None
         least = min(chains, key=lambda c: (c.complete, c.id))
-        return Wish(least.beta, f"flagged by the scout on {scout}, more statistics", "follow")
+        return Wish(least.coordinate, f"flagged by the scout on {scout}, more statistics", "follow")
 
     def _chain_for(self, wish: Wish, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> ChainLog | None:
         """Return the idle chain that a wish continues; None where it wants a new one."""
-        if wish.chain is not None or wish.start or wish.betas:
+        if wish.chain is not None or wish.start or wish.coordinates:
             return wish.chain
         alone, busy = [c for c in here if not c.ladder], {visit.chain for visit in pending}
         idle = [c for c in alone if c.id not in busy]
         if not idle:
             return None
-        nearest = min(idle, key=lambda c: (abs(c.beta - wish.beta), c.id))
+        nearest = min(idle, key=lambda c: (abs(c.coordinate - wish.coordinate), c.id))
         full = len(alone) >= self.spec.steering.most
-        return nearest if full or self.spec.near(wish.beta, [nearest.beta]) else None
+        return nearest if full or self.spec.near(wish.coordinate, [nearest.coordinate]) else None
 
-    def _may_visit(self, beta: float) -> bool:
-        return self.spec.covers(beta) and not self.spec.near(beta, self.spec.steering.removed)
+    def _may_visit(self, coordinate: float) -> bool:
+        return self.spec.covers(coordinate) and not self.spec.near(coordinate, self.spec.steering.removed)
 
-    def _need(self, dims: Dims, state: CampaignState, visited: Counter[Dims]) -> tuple[bool, bool, float, int]:
-        """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.
+    def _need(self, system: System, state: CampaignState, visited: Counter[System]) -> tuple[bool, bool, float, int]:
+        """Return what orders systems, the one in greatest need first: few points, then the largest gain for its work.
 
         Work is visits times sites; what a volume gains is for the error that the target is for (`findings.gains`).
-        The first points of smaller volumes, which say where to look in larger ones, come before those.
+        The first points of smaller systems, which say where to look in larger ones, come before those.
         """
-        visits, late = visited[dims], waits_for_scouts(self.spec, dims, visited)
-        gain = gains(state)[dims] / (max(visits, 1) * prod(dims))
+        visits, late = visited[system], waits_for_scouts(self.spec, system, visited)
+        gain = gains(state)[system] / (max(visits, 1) * prod(system))
         return late, visits >= self.spec.steering.initial, -gain, visits
 
     def usual(self, who: Assignee) -> int:
@@ -408,21 +418,21 @@ class VisitPlan:
         share = left // points - before if fresh and points > 1 else left - before
         return min(wanted, max(share, least))
 
-    def _points_left(self, made: Counter[Dims], dims: Dims) -> int:
+    def _points_left(self, made: Counter[System], system: System) -> int:
         """Return how many of a volume's first points have no visit yet."""
         spec = self.spec
-        first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims)) + len(spec.steering.points)
-        return max(first - made[dims], 0)
+        first = find_steerer(spec.steering.steerer).first_points(spec.scan(system)) + len(spec.steering.points)
+        return max(first - made[system], 0)
 
-    def _quenched_length(self, state: CampaignState, dims: Dims, wish: Wish, stream: int, visit: int) -> int:
+    def _quenched_length(self, state: CampaignState, system: System, wish: Wish, stream: int, visit: int) -> int:
         """Return how long a new chain runs with cheaper updates: longest near the transition, if known."""
         longest = self.spec.warmup.quenched
         if not longest or not self.spec.theory.begins_cheaply:
             return 0
-        latest = state.latest(dims)
-        usual = min(longest, quenched_length(wish.beta, dims[0], None if latest is None else latest.beta_c))
-        if self.lengths is None or wish.betas:
+        latest = state.latest(system)
+        usual = min(longest, quenched_length(wish.coordinate, system[0], None if latest is None else latest.result))
+        if self.lengths is None or wish.coordinates:
             return usual
         return self.lengths.quench(
-            state, dims, wish.beta, wish.start or self.spec.theory.start_of(stream), usual, visit
+            state, system, wish.coordinate, wish.start or self.spec.theory.start_of(stream), usual, visit
         )

@@ -32,18 +32,18 @@ class Bisection(HistorySteerer):
         chosen: list[Suggestion] = []
         while len(chosen) < n:
             low, high = self._bracket()
-            ends = [b for b in (history.beta_min, history.beta_max) if not self._there(b, taken)]
+            ends = [b for b in (history.low, history.high) if not self._there(b, taken)]
             if ends:
-                found = Suggestion(beta=ends[0], reason="an end of the range: on which side of zero it is")
+                found = Suggestion(coordinate=ends[0], reason="an end of the range: on which side of zero it is")
             elif high - low > NEAR * history.width:
                 inside = [b for b in (*history.measured, *taken) if low < b < high]
-                beta = find_largest_gaps(inside, low, high, 1)[0]
+                coordinate = find_largest_gaps(inside, low, high, 1)[0]
                 reason = f"halves what is between {low:.4f} (below zero) and {high:.4f} (above)"
-                found = Suggestion(beta=beta, reason=reason, score=high - low)
+                found = Suggestion(coordinate=coordinate, reason=reason, score=high - low)
             else:
                 found = self._around(len(history) + len(taken))
             chosen.append(found)
-            taken.append(found.beta)
+            taken.append(found.coordinate)
         return chosen
 
     def _around(self, number: int) -> Suggestion:
@@ -51,24 +51,26 @@ class Bisection(HistorySteerer):
         seen, history = self.history.observations, self.history
         low, high = self._bracket()
         found = crossing_of(
-            [one.beta for one in seen], [one.value for one in seen], np.array([one.error**-2 for one in seen])
+            [one.coordinate for one in seen], [one.value for one in seen], np.array([one.error**-2 for one in seen])
         )
         reach = REACH * history.width
         middle = (low + high) / 2 if found is None else found.at
-        middle = min(max(middle, history.beta_min + reach), history.beta_max - reach)
+        middle = min(max(middle, history.low + reach), history.high - reach)
         # A different part of the reach each time round: no two are at one place.
         part = AROUND[number % len(AROUND)] * (1 - 0.25 * (number // len(AROUND) % 3) / 3)
-        beta = min(max(middle + part * reach, history.beta_min), history.beta_max)
+        coordinate = min(max(middle + part * reach, history.low), history.high)
         side = "above" if part > 0 else "below"
-        return Suggestion(beta=beta, reason=f"{side} {middle:.4f}, where rates cross zero", score=high - low)
+        return Suggestion(
+            coordinate=coordinate, reason=f"{side} {middle:.4f}, where rates cross zero", score=high - low
+        )
 
     def _bracket(self) -> tuple[float, float]:
         """Return the ends: where signs are in disorder, all that is in disorder lies between them."""
         seen, history = self.history.observations, self.history
-        below = [one.beta for one in seen if one.value < 0]
-        above = [one.beta for one in seen if one.value > 0]
-        low, high = max(below, default=history.beta_min), min(above, default=history.beta_max)
+        below = [one.coordinate for one in seen if one.value < 0]
+        above = [one.coordinate for one in seen if one.value > 0]
+        low, high = max(below, default=history.low), min(above, default=history.high)
         return min(low, high), max(low, high)
 
-    def _there(self, beta: float, taken: Sequence[float]) -> bool:
-        return any(self.history.same(beta, other) for other in (*self.history.measured, *taken))
+    def _there(self, coordinate: float, taken: Sequence[float]) -> bool:
+        return any(self.history.same(coordinate, other) for other in (*self.history.measured, *taken))

@@ -55,28 +55,28 @@ class CurveSteerer(HistorySteerer):
     name = "curve"
     settings = ("initial", "fresh_cost")
 
-    def __init__(self, beta_min: float, beta_max: float, *, initial: int = 4, fresh_cost: float = 1.0) -> None:
-        super().__init__(beta_min, beta_max)
+    def __init__(self, low: float, high: float, *, initial: int = 4, fresh_cost: float = 1.0) -> None:
+        super().__init__(low, high)
         self.initial, self.fresh_cost = initial, fresh_cost
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return n points, each chosen as if the pending ones and those before it had been measured."""
         taken = self.history.asked(n, pending)
         chosen: list[Suggestion] = []
-        first = np.linspace(self.history.beta_min, self.history.beta_max, self.initial)
+        first = np.linspace(self.history.low, self.history.high, self.initial)
         while len(chosen) < n:
             there = distinct([*self.history.measured, *taken], self.history.width)
             left = [float(b) for b in first if not any(self.history.same(b, other) for other in there)]
             if left:
                 # From the ends inwards: a curve between them is there at once.
                 far = max(left, key=lambda b: min((abs(b - o) for o in there), default=abs(b - first.mean())))
-                chosen.append(Suggestion(beta=far, reason="a first look, spread evenly"))
+                chosen.append(Suggestion(coordinate=far, reason="a first look, spread evenly"))
             elif len(self.history.measured) < 2:
                 chosen.append(self._least(there, taken))
             else:
                 with one_thread():
                     chosen += self._best(n - len(chosen), taken)
-            taken.append(chosen[-1].beta)
+            taken.append(chosen[-1].coordinate)
         return chosen
 
     def _least(self, there: Sequence[float], taken: Sequence[float]) -> Suggestion:
@@ -84,9 +84,9 @@ class CurveSteerer(HistorySteerer):
         under_way = {place: sum(self.history.same(place, other) for other in taken) for place in there}
         least = min(there, key=under_way.__getitem__)
         if under_way[least] < TOGETHER:
-            return Suggestion(beta=least, reason="no curve yet: more of what is there")
-        beta = find_largest_gaps(there, self.history.beta_min, self.history.beta_max, 1)[0]
-        return Suggestion(beta=beta, reason="no curve yet: what lies between")
+            return Suggestion(coordinate=least, reason="no curve yet: more of what is there")
+        coordinate = find_largest_gaps(there, self.history.low, self.history.high, 1)[0]
+        return Suggestion(coordinate=coordinate, reason="no curve yet: what lies between")
 
     def _best(self, n: int, taken: Sequence[float]) -> list[Suggestion]:
         """Return the n places that lower the variance most, one after the other."""
@@ -96,7 +96,7 @@ class CurveSteerer(HistorySteerer):
         grid = np.flatnonzero(np.isin(x, np.linspace(0, 1, GRID)))
         typical = float(np.median([one.cost for one in seen])) or 1.0
         spends = np.where(np.abs(x[:, None] - old[None, :]).min(axis=1) < 1e-9, 1.0, self.fresh_cost)
-        at, spent = self._x([one.beta for one in seen]), np.array([one.cost for one in seen])
+        at, spent = self._x([one.coordinate for one in seen]), np.array([one.cost for one in seen])
         curves = []
         for number in range(1 + min(len(one.more) for one in seen)):
             values, errors = np.array([_pair(one, number) for one in seen]).T
@@ -132,7 +132,7 @@ class CurveSteerer(HistorySteerer):
         width = float(np.sqrt(max(curves[0].covariance[of_first, of_first], 0.0)))
         shown = np.unique([*np.linspace(0, len(x) - 1, SHOWN).round().astype(int), best])
         return Suggestion(
-            beta=float(self._beta(x[best])),
+            coordinate=float(self._beta(x[best])),
             reason=f"expected to bring the curve's rms error from {before**0.5:.2g} to {after**0.5:.2g}",
             score=float(f"{score[best]:.5g}"),
             mean=float(f"{curves[0].mean[of_first]:.5g}"),
@@ -143,17 +143,17 @@ class CurveSteerer(HistorySteerer):
 
     def _noise(self, seen: Sequence[Observation], errors: Reals, x: Reals) -> Reals:
         """Return error^2 cost at each x: the logarithm is a parabola through what was seen, or less of one."""
-        at = self._x([one.beta for one in seen])
+        at = self._x([one.coordinate for one in seen])
         logs = np.log(np.maximum(errors**2 * np.array([one.cost for one in seen]), 1e-300))
         degree = min(2, len(np.unique(at)) - 1)
         fitted = np.polynomial.Polynomial.fit(at, logs, degree, domain=[0, 1])
         return np.asarray(np.exp(np.clip(fitted(x), logs.min() - 1, logs.max() + 1)), np.float64)
 
-    def _x(self, betas: Sequence[float]) -> Reals:
-        return (np.asarray(betas, np.float64) - self.history.beta_min) / self.history.width
+    def _x(self, coordinates: Sequence[float]) -> Reals:
+        return (np.asarray(coordinates, np.float64) - self.history.low) / self.history.width
 
     def _beta(self, x: Reals) -> Reals:
-        return np.clip(self.history.beta_min + x * self.history.width, self.history.beta_min, self.history.beta_max)
+        return np.clip(self.history.low + x * self.history.width, self.history.low, self.history.high)
 
 
 def _pair(one: Observation, number: int) -> tuple[float, float]:

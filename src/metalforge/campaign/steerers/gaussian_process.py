@@ -1,4 +1,4 @@
-"""The point that is expected to shrink the error on beta_c most, by a Gaussian process through what was measured."""
+"""The point that is expected to shrink the error on result most, by a Gaussian process through what was measured."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,7 +21,7 @@ Reals = NDArray[np.float64]
 BINS = 8
 """Outcomes of a fantasy measurement that are told apart: eight bins of 48 paths give its effect to a few percent."""
 LOCATED = 0.1
-"""Spread of beta_c, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks, and
+"""Spread of result, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks, and
 the process would go on about slopes."""
 FEWEST = 3
 """Points below which no curve is fitted."""
@@ -38,7 +38,7 @@ LEAST_APART = 0.02
 that is there."""
 FIRST_FLANKS = 1.2
 """Spread of these points, in units of the reach, however well the peak is known: chains one to two reaches from it on
-either side gave the smallest error of beta_c on an exactly solved model."""
+either side gave the smallest error of result on an exactly solved model."""
 
 SHOWN = 33
 """Candidates that a suggestion is explained by, at most."""
@@ -50,16 +50,16 @@ points."""
 
 
 class GaussianProcess(HistorySteerer):
-    r"""Places each point where the spread of beta_c = argmax chi(beta) after it is expected to be smallest.
+    r"""Places each point where the spread of result = argmax chi(coordinate) after it is expected to be smallest.
 
     Paths of the posterior (see `posterior`) give pairs of a maximum b and a fantasy y_c = f(c) + noise, for every
     candidate c at once. The paths are sorted by y_c into bins of equal count; b's standard deviation inside a bin is
-    the error on beta_c if the measurement came out there, and its mean over the bins is the expected error:
+    the error on result if the measurement came out there, and its mean over the bins is the expected error:
 
         score(c) = (sd(b) - mean over bins of sd(b | y_c in bin)) / cost(c)
 
-    With `reach`, the distance in beta over which a run can be reweighted (1 / sd(E)),
-    the final beta_c is taken to come from multi-histogram reweighting, and the point is placed where it shrinks *that*
+    With `reach`, the distance over which a run can be reweighted (1 / sd(E)),
+    the final result is taken to come from multi-histogram reweighting, and the point is placed where it shrinks *that*
     error most. A run at c adds to the samples that carry the average at b the part that reweighting leaves of it,
 
         n(b) = n_0 + sum_j cost_j exp(-((beta_j - b) / reach)^2),     error(b) ~ n(b)^(-1/2),
@@ -71,14 +71,14 @@ class GaussianProcess(HistorySteerer):
 
     Without `reach` the data are taken for points of a curve: no gradient, no nested fit; the measurement's noise,
     several candidate peaks and both flanks are all in the pairs. The noise is that of a typical observation so far, for
-    one typical cost. `fresh_cost` is what a new beta costs over more statistics at one that has been measured (its
+    one typical cost. `fresh_cost` is what a new point costs over more statistics at one that has been measured (its
     warm-up). Pending points are taken as measured with the expected outcome; no candidate within half a grid step of
     one is suggested.
 
-    The first `initial` points are spread evenly, and until beta_c is located the widest gap is halved instead. One
+    The first `initial` points are spread evenly, and until result is located the widest gap is halved instead. One
     `ask` takes about 10 ms on one core with 40 points.
 
-    `prior`, a mean and a width in beta, is what is known of the peak beforehand (`peak_prior`). The first three points
+    `prior`, a mean and a width, is what is known of the peak beforehand (`peak_prior`). The first three points
     are then quantiles of it, widened by the reach so that both flanks are looked at, and afterwards paths count as
     often as its density at their maximum deserves; the rest of the `initial` points are new places that the process
     chooses. It places points and is no part of `peak()`.
@@ -89,8 +89,8 @@ class GaussianProcess(HistorySteerer):
 
     def __init__(
         self,
-        beta_min: float,
-        beta_max: float,
+        low: float,
+        high: float,
         *,
         initial: int = 5,
         transform: Transform = "log",
@@ -101,7 +101,7 @@ class GaussianProcess(HistorySteerer):
         seed: int = 0,
         prior: Sequence[float] | None = None,
     ) -> None:
-        super().__init__(beta_min, beta_max)
+        super().__init__(low, high)
         if transform not in get_args(Transform):
             raise UnknownNameError("transform", transform, get_args(Transform))
         for name, value, least in (
@@ -117,7 +117,7 @@ class GaussianProcess(HistorySteerer):
         self.initial = initial
         self.transform = transform
         if reach is not None and not 0 < reach < float("inf"):
-            raise SpecError(f"`reach` must be a distance in beta > 0. Got {reach}")
+            raise SpecError(f"`reach` must be a distance > 0. Got {reach}")
         self.fresh_cost = fresh_cost
         self.reach = reach
         self.grid = grid
@@ -130,7 +130,7 @@ class GaussianProcess(HistorySteerer):
         self.expect(prior)
 
     def expect(self, prior: Sequence[float] | None) -> None:
-        """Take a mean and a width of beta_c as what is known beforehand, in place of what was; None is nothing."""
+        """Take a mean and a width of result as what is known beforehand, in place of what was; None is nothing."""
         if prior is not None and len(prior) != 2:
             raise SpecError(f"`prior` must be a mean and a width. Got {len(prior)} numbers")
         self.prior = None if prior is None else (float(prior[0]), float(prior[1]))
@@ -149,17 +149,17 @@ class GaussianProcess(HistorySteerer):
         """Return n points, each chosen as if the pending ones and those before it had been measured."""
         waiting = self.history.asked(n, pending)
         chosen: list[Suggestion] = []
-        while len(chosen) < n and (spread := self._spread([*waiting, *(s.beta for s in chosen)])) is not None:
+        while len(chosen) < n and (spread := self._spread([*waiting, *(s.coordinate for s in chosen)])) is not None:
             chosen.append(spread)
         if len(chosen) < n:
             with one_thread():
-                chosen += self._informative(n - len(chosen), [*waiting, *(s.beta for s in chosen)])
+                chosen += self._informative(n - len(chosen), [*waiting, *(s.coordinate for s in chosen)])
         return chosen
 
     def peak(self) -> PosteriorPeak:
-        """Return the posterior of beta_c."""
+        """Return the posterior of result."""
         if len(self.history.measured) < FEWEST:
-            raise SpecError(f"beta_c wants at least {FEWEST} measured beta. Got {len(self.history.measured)}")
+            raise SpecError(f"result wants at least {FEWEST} measured coordinate. Got {len(self.history.measured)}")
         with one_thread():
             peaks = self._beta(self._curves([]).peaks())
         low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
@@ -173,8 +173,10 @@ class GaussianProcess(HistorySteerer):
         if len(taken) >= first and len(history.measured) >= FEWEST:
             return None
         if len(taken) >= CROWD:
-            crowd = np.bincount(_nearest(np.array(taken), [*(seen.beta for seen in self._seen()), *waiting]))
-            return Suggestion(beta=taken[int(crowd.argmin())], reason="one more chain at a first point", score=0.0)
+            crowd = np.bincount(_nearest(np.array(taken), [*(seen.coordinate for seen in self._seen()), *waiting]))
+            return Suggestion(
+                coordinate=taken[int(crowd.argmin())], reason="one more chain at a first point", score=0.0
+            )
         cells = max(first, len(taken) + 1)
         shares = (np.arange(cells) + 0.5) / cells
         reason = "a first look, spread evenly"
@@ -186,7 +188,7 @@ class GaussianProcess(HistorySteerer):
             reason = f"a first look, where the peak is expected, {with_error(mean, width)}, and on both flanks"
         best = int(np.argmax(np.round(_distance(shares, places), 9)))
         x = float(shares[best]) if known is None else known.at(float(shares[best]))
-        return Suggestion(beta=min(history.beta_min + x * history.width, history.beta_max), reason=reason, score=0.0)
+        return Suggestion(coordinate=min(history.low + x * history.width, history.high), reason=reason, score=0.0)
 
     def _peaks(self, curves: Curves) -> tuple[Reals, slice | NDArray[np.intp]]:
         """Return where paths have their maximum, and which paths: all, or each as often as the prior says."""
@@ -210,13 +212,13 @@ class GaussianProcess(HistorySteerer):
                 curves.believe(int(np.abs(x - place).argmin()), noise)
         chosen: list[Suggestion] = []
         while len(chosen) < n:
-            taken = self._x([*waiting, *(suggestion.beta for suggestion in chosen)])
+            taken = self._x([*waiting, *(suggestion.coordinate for suggestion in chosen)])
             free = np.ones(len(x), bool)
             if not crowded or self.reach is None:
                 free = _distance(x, taken) > 0.5 / (self.grid - 1)
             if not free.any():
                 break
-            free = self._fresh(x, free, [*known, *(suggestion.beta for suggestion in chosen)])
+            free = self._fresh(x, free, [*known, *(suggestion.coordinate for suggestion in chosen)])
             peaks, which = self._peaks(curves)
             if self.reach is not None:
                 score = self._reweighted_gain(x, peaks, taken, self.reach) / cost
@@ -229,14 +231,14 @@ class GaussianProcess(HistorySteerer):
                 score = (peaks.std() - after) / cost
                 best = int(np.where(free, score, -np.inf).argmax())
                 error = self.history.width * np.array([peaks.std(), after[best]])
-                reason = f"expected to bring the error on beta_c from {error[0]:.2g} to {error[1]:.2g}"
+                reason = f"expected to bring the error on result from {error[0]:.2g} to {error[1]:.2g}"
                 worth = float(score[best]) * self.history.width
             else:
                 empty = _distance(x, np.concatenate([[0.0, 1.0], self._x(self.history.measured), taken]))
                 best = int(np.where(free, np.round(empty, 9), -np.inf).argmax())
-                reason, worth = f"beta_c is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
+                reason, worth = f"result is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
                 score = empty
-            found = Suggestion(beta=float(self._beta(x[best])), reason=reason, score=worth)
+            found = Suggestion(coordinate=float(self._beta(x[best])), reason=reason, score=worth)
             chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))
             if len(chosen) < n:
                 curves.believe(best, noise)
@@ -252,7 +254,7 @@ class GaussianProcess(HistorySteerer):
             found,
             mean=_short(mean),
             width=_short(width),
-            candidates=tuple(round(beta, 6) for beta in self._beta(curves.x[shown]).tolist()),
+            candidates=tuple(round(coordinate, 6) for coordinate in self._beta(curves.x[shown]).tolist()),
             acquisition=tuple(map(_short, score[shown].tolist())),
         )
 
@@ -278,7 +280,7 @@ class GaussianProcess(HistorySteerer):
         least = min(one.cost for one in self.history.observations)
         block = least / self.fresh_cost if least > 0 else 1.0
         there, count = np.unique(taken, return_counts=True) if len(taken) > CROWD else (taken, np.ones(len(taken)))
-        here = np.concatenate([self._x([one.beta for one in seen]), there])
+        here = np.concatenate([self._x([one.coordinate for one in seen]), there])
         blocks = np.concatenate([cost / block, count])
         carried = BACKGROUND + _near(peaks, here, width) @ blocks
         return np.asarray(np.mean(carried**-0.5 - (carried + _near(x, peaks, width)) ** -0.5, axis=1))
@@ -301,7 +303,7 @@ class GaussianProcess(HistorySteerer):
     def _fitted(self) -> Processes:
         if self._processes is None:
             observations = self._seen()
-            self._processes = fit_processes(observations, self._x([o.beta for o in observations]), self.transform)
+            self._processes = fit_processes(observations, self._x([o.coordinate for o in observations]), self.transform)
         return self._processes
 
     def _expected_noise(self) -> float:
@@ -319,11 +321,11 @@ class GaussianProcess(HistorySteerer):
                 self._pooled = _in_cells(self._pooled, self.history.width / (self.grid - 1))
         return self._pooled
 
-    def _x(self, betas: Sequence[float]) -> Reals:
-        return (np.array(betas, dtype=np.float64) - self.history.beta_min) / self.history.width
+    def _x(self, coordinates: Sequence[float]) -> Reals:
+        return (np.array(coordinates, dtype=np.float64) - self.history.low) / self.history.width
 
     def _beta(self, x: Reals) -> Reals:
-        return np.clip(self.history.beta_min + x * self.history.width, self.history.beta_min, self.history.beta_max)
+        return np.clip(self.history.low + x * self.history.width, self.history.low, self.history.high)
 
 
 def _short(value: float) -> float:
@@ -335,16 +337,16 @@ def _in_cells(observations: Sequence[Observation], cell: float) -> tuple[Observa
     """Return the chains of every cell as one, each with the weight of what it cost."""
     cells: dict[int, list[Observation]] = {}
     for seen in observations:
-        cells.setdefault(round(seen.beta / cell), []).append(seen)
+        cells.setdefault(round(seen.coordinate / cell), []).append(seen)
     return tuple(_together(chains) for chains in cells.values())
 
 
 def _together(chains: Sequence[Observation]) -> Observation:
     cost = np.array([seen.cost for seen in chains])
     share = cost / cost.sum() if cost.sum() > 0 else np.full(len(chains), 1 / len(chains))
-    beta, value, error = np.array([(seen.beta, seen.value, seen.error) for seen in chains]).T
+    coordinate, value, error = np.array([(seen.coordinate, seen.value, seen.error) for seen in chains]).T
     return Observation(
-        beta=float(np.clip(share @ beta, beta.min(), beta.max())),
+        coordinate=float(np.clip(share @ coordinate, coordinate.min(), coordinate.max())),
         value=float(share @ value),
         error=float(np.sqrt(np.sum((share * error) ** 2))),
         cost=float(cost.sum()),

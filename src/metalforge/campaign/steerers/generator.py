@@ -1,10 +1,10 @@
 """Generators of the community's interface (gest-api: Xopt, Optimas, libEnsemble) as steerers.
 
-A generator has `suggest(num_points) -> [{"beta": 5.69, "_id": 3}]`, `ingest([{"beta": 5.69, "chi": 1.3, ...}])` and
-`finalize()`; its vocabulary (VOCS) names variables, objectives and observables. Nothing is imported from gest-api:
-whatever has these methods will do. Here they are
+A generator has `suggest(num_points) -> [{"coordinate": 5.69, "_id": 3}]`,
+`ingest([{"coordinate": 5.69, "chi": 1.3, ...}])` and `finalize()`; its vocabulary (VOCS) names variables, objectives
+and observables. Nothing is imported from gest-api: whatever has these methods will do. Here they are
 
-    variables {"beta": [beta_min, beta_max]}     objectives {"chi": "MAXIMIZE"}     observables chi_error, cost
+    variables {"coordinate": [low, high]}     objectives {"chi": "MAXIMIZE"}     observables chi_error, cost
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.steering import HistorySteerer, Observation, Suggestion
 
-VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
+VARIABLE, OBJECTIVE, ERROR, COST = "coordinate", "chi", "chi_error", "cost"
 
 
 class Generator(Protocol):
@@ -39,16 +39,16 @@ class GeneratorSteerer(HistorySteerer):
 
     name = "generator"
 
-    def __init__(self, generator: Generator, *, beta_min: float | None = None, beta_max: float | None = None) -> None:
+    def __init__(self, generator: Generator, *, low: float | None = None, high: float | None = None) -> None:
         for method in ("suggest", "ingest"):
             if not callable(getattr(generator, method, None)):
                 raise PluginError(f"a generator must have `{method}`. {type(generator).__name__} has not")
-        low, high = _read_vocs(generator)
-        low, high = (low if beta_min is None else beta_min), (high if beta_max is None else beta_max)
+        own_low, own_high = _read_vocs(generator)
+        low, high = (own_low if low is None else low), (own_high if high is None else high)
         if low is None or high is None:
             raise SpecError(
                 f"{type(generator).__name__} has no `vocs` with a range of `{VARIABLE}`"
-                "\nhint: GeneratorSteerer(generator, beta_min=..., beta_max=...)"
+                "\nhint: GeneratorSteerer(generator, low=..., high=...)"
             )
         self.generator = generator
         super().__init__(low, high)
@@ -62,7 +62,7 @@ class GeneratorSteerer(HistorySteerer):
         if missing > 0:
             self._open += self._suggested(missing)
         reason = f"suggested by {type(self.generator).__name__}"
-        return [Suggestion(beta=float(point[VARIABLE]), reason=reason) for point in self._idle(waiting)[:n]]
+        return [Suggestion(coordinate=float(point[VARIABLE]), reason=reason) for point in self._idle(waiting)[:n]]
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Pass on what came out, with the generator's own `_id` and constants where it suggested the point."""
@@ -72,20 +72,20 @@ class GeneratorSteerer(HistorySteerer):
             if seen.id in self._told:
                 continue
             self._told.add(seen.id)
-            own = next((p for p in self._open if self.history.same(p[VARIABLE], seen.beta)), None)
+            own = next((p for p in self._open if self.history.same(p[VARIABLE], seen.coordinate)), None)
             if own is not None:
                 self._open.remove(own)
-            point = {VARIABLE: seen.beta} if own is None else own
+            point = {VARIABLE: seen.coordinate} if own is None else own
             results.append(point | {OBJECTIVE: seen.value, ERROR: seen.error, COST: seen.cost})
         if results:
             self.generator.ingest(results)
 
     def _idle(self, waiting: list[float]) -> list[dict[str, Any]]:
-        """Return the open points that are not being measured; each pending beta accounts for one of them."""
+        """Return the open points that are not being measured; each pending coordinate accounts for one of them."""
         rest = list(waiting)
         idle = []
         for point in self._open:
-            match = next((beta for beta in rest if self.history.same(point[VARIABLE], beta)), None)
+            match = next((coordinate for coordinate in rest if self.history.same(point[VARIABLE], coordinate)), None)
             if match is None:
                 idle.append(point)
             else:
@@ -99,17 +99,17 @@ class GeneratorSteerer(HistorySteerer):
             # The interface lets a generator refuse a number; without one it gives what it can, and the rest waits.
             points = self.generator.suggest(None)
         for point in points:
-            beta = point.get(VARIABLE)
-            if beta is None or not self.history.beta_min <= beta <= self.history.beta_max:
+            coordinate = point.get(VARIABLE)
+            if coordinate is None or not self.history.low <= coordinate <= self.history.high:
                 raise PluginError(
                     f"{type(self.generator).__name__} must suggest `{VARIABLE}` in "
-                    f"[{self.history.beta_min}, {self.history.beta_max}]. Got {beta}"
+                    f"[{self.history.low}, {self.history.high}]. Got {coordinate}"
                 )
         return [dict(point) for point in points]
 
 
 def _read_vocs(generator: object) -> tuple[float | None, float | None]:
-    """Return the range of beta in a generator's vocabulary, if it has one; refuse one that asks for anything else."""
+    """Return the range in a generator's vocabulary, if it has one; refuse one that asks for anything else."""
     vocs = getattr(generator, "vocs", None)
     if vocs is None:
         return None, None

@@ -1,6 +1,6 @@
-r"""What was known of beta_c before a volume was measured, as a density over the range of a scan.
+r"""What was known of result before a volume was measured, as a density over the range of a scan.
 
-    p(x) = 0.9 N(x; mean, width) + 0.1,     x = beta over the range
+    p(x) = 0.9 N(x; mean, width) + 0.1,     x = coordinate over the range
 
 The flat part keeps every place possible: where the data contradict the bell, nothing of it is left. It says where to
 look first; no estimate and no evidence reads it.
@@ -30,7 +30,7 @@ class PeakPrior:
 
     def __init__(self, mean: float, width: float) -> None:
         if not (isfinite(mean) and isfinite(width) and width > 0):
-            raise SpecError(f"`prior` must be a finite mean and a width > 0, both in beta. Got {mean} and {width}")
+            raise SpecError(f"`prior` must be a finite mean and a width > 0, Got {mean} and {width}")
         self.mean, self.width = mean, max(width, FINEST)
 
     def density(self, x: Reals) -> Reals:

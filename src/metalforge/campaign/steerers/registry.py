@@ -1,7 +1,7 @@
 """The steerers that a campaign may name: one registration each, and spec, planner and evidence follow it.
 
-    register_steerer(MySteerer)                                         made with (beta_min, beta_max)
-    register_steerer(MySteerer, make=lambda volume: MySteerer(volume.beta_min, volume.beta_max, seed=volume.seed))
+    register_steerer(MySteerer)                                         made with (low, high)
+    register_steerer(MySteerer, make=lambda volume: MySteerer(volume.low, volume.high, seed=volume.seed))
 
 A class of another package needs no line here: the entry-point group `metalforge.steerers` is looked through for a name
 that nobody registered.
@@ -21,16 +21,16 @@ ANY = ("peak", "curve", "crossing")
 """What a campaign may look for along its coordinate."""
 
 
-class VolumeScan(NamedTuple):
+class SystemScan(NamedTuple):
     """What a campaign knows of a volume when it makes the steerer of its visits."""
 
-    beta_min: float
-    beta_max: float
-    dims: Sequence[int]
+    low: float
+    high: float
+    system: Sequence[int]
     initial: int = 5
     """Points that the spec wants first."""
     fresh_cost: float = 1.0
-    """What a new beta costs, over more statistics at one that is there."""
+    """What a new point costs, over more statistics at one that is there."""
     seed: int = 1
     reach: float | None = None
     """How far from a chain reweighting says something, where it does."""
@@ -40,8 +40,8 @@ class SteererKind(NamedTuple):
     """A registered steerer: its class, how a campaign makes it, how many points it begins with, whether it looks."""
 
     kind: Callable[..., Steerer] | None
-    make: Callable[[VolumeScan], Steerer]
-    first_points: Callable[[VolumeScan], int]
+    make: Callable[[SystemScan], Steerer]
+    first_points: Callable[[SystemScan], int]
     adaptive: bool
     """Whether it looks at results; one that does not is left alone by the evidence, too, as what it is compared with
     must not be steered."""
@@ -58,14 +58,14 @@ def register_steerer(
     kind: Any,
     *,
     name: str | None = None,
-    make: Callable[[VolumeScan], Steerer] | None = None,
-    first_points: Callable[[VolumeScan], int] = lambda volume: volume.initial,
+    make: Callable[[SystemScan], Steerer] | None = None,
+    first_points: Callable[[SystemScan], int] = lambda volume: volume.initial,
     adaptive: bool = False,
     expects: bool = False,
     of: tuple[str, ...] = ANY,
 ) -> None:
     """Add a steerer by its class, whose `name` a spec then may have; `kind` None wants a name and a `make`."""
-    made = make or (lambda volume: kind(volume.beta_min, volume.beta_max))
+    made = make or (lambda volume: kind(volume.low, volume.high))
     _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"), of)
 
 

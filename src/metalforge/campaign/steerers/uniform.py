@@ -11,9 +11,9 @@ SPACING = 2.5
 """Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""
 
 
-def even_points(beta_min: float, beta_max: float, reach: float) -> int:
+def even_points(low: float, high: float, reach: float) -> int:
     """Return how many points of an even scan can be joined, where a run can be reweighted as far as `reach`."""
-    return ceil((beta_max - beta_min) / (SPACING * reach))
+    return ceil((high - low) / (SPACING * reach))
 
 
 def van_der_corput(index: int) -> float:
@@ -30,7 +30,7 @@ def van_der_corput(index: int) -> float:
 
 
 class Uniform(HistorySteerer):
-    """Ever finer halves of the range, or the middles of `points` equal cells; each beta as much as the others.
+    """Ever finer halves of the range, or the middles of `points` equal cells; each place as much as the others.
 
     With `points` the cells are visited in the order of the van der Corput sequence, so a scan that ends early is
     still nearly even, and then again: where least was spent, the earlier of the sequence first. A chain that went on
@@ -40,49 +40,49 @@ class Uniform(HistorySteerer):
     name = "uniform"
     settings = ("points",)
 
-    def __init__(self, beta_min: float, beta_max: float, *, points: int | None = None) -> None:
+    def __init__(self, low: float, high: float, *, points: int | None = None) -> None:
         if points is not None and points < 1:
             raise SpecError(f"`points` must be at least 1. Got {points}")
-        super().__init__(beta_min, beta_max)
+        super().__init__(low, high)
         self.points = points
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Return the n beta where least was spent, in the order of the sequence."""
+        """Return the n coordinate where least was spent, in the order of the sequence."""
         seen = self.history.observations
         # A point under way is taken to cost what a point costs on average; 1 where nothing is known.
         typical = sum(one.cost for one in seen) / len(seen) if seen else 1.0
-        spent = [(one.beta, one.cost) for one in seen]
-        spent += [(beta, typical or 1.0) for beta in self.history.asked(n, pending)]
+        spent = [(one.coordinate, one.cost) for one in seen]
+        spent += [(coordinate, typical or 1.0) for coordinate in self.history.asked(n, pending)]
         chosen: list[Suggestion] = []
         for _ in range(n):
-            beta = self._next(spent)
-            again = any(self.history.same(beta, place) for place, _ in spent)
+            coordinate = self._next(spent)
+            again = any(self.history.same(coordinate, place) for place, _ in spent)
             reason = ("more of" if again else "next of") + (" an even grid" if self.points else " an even refinement")
-            chosen.append(Suggestion(beta=beta, reason=reason))
-            spent.append((beta, typical or 1.0))
+            chosen.append(Suggestion(coordinate=coordinate, reason=reason))
+            spent.append((coordinate, typical or 1.0))
         return chosen
 
     def _next(self, spent: list[tuple[float, float]]) -> float:
         if self.points is None:
-            # Among the first len(spent) + 1 beta of the sequence at least one was not visited.
+            # Among the first len(spent) + 1 coordinate of the sequence at least one was not visited.
             return next(b for b in self._halves() if not any(self.history.same(b, place) for place, _ in spent))
         grid = [self._at((cell + 0.5) / self.points) for cell in sorted(range(self.points), key=van_der_corput)]
         # The first of the least, as `min` gives it.
-        return min(grid, key=lambda beta: self._cost(beta, spent))
+        return min(grid, key=lambda coordinate: self._cost(coordinate, spent))
 
     def _halves(self) -> Iterator[float]:
         return (self._at(van_der_corput(index)) for index in count(1))
 
     def _at(self, fraction: float) -> float:
         # Never beyond an end by rounding.
-        return min(self.history.beta_min + fraction * self.history.width, self.history.beta_max)
+        return min(self.history.low + fraction * self.history.width, self.history.high)
 
-    def _cost(self, beta: float, spent: list[tuple[float, float]]) -> float:
-        return sum(cost for place, cost in spent if self.history.same(beta, place))
+    def _cost(self, coordinate: float, spent: list[tuple[float, float]]) -> float:
+        return sum(cost for place, cost in spent if self.history.same(coordinate, place))
 
 
 class Gaps(HistorySteerer):
-    """Halves the widest gap between the measured and pending beta and the ends of the range.
+    """Halves the widest gap between the measured and pending coordinate and the ends of the range.
 
     A batch is chosen one by one, each point closing its gap before the next is looked for.
     """
@@ -91,14 +91,16 @@ class Gaps(HistorySteerer):
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return the middles of the n widest gaps; the score is the part of the range that the gap covers."""
-        low, high = self.history.beta_min, self.history.beta_max
+        low, high = self.history.low, self.history.high
         points = [low, *self.history.measured, *self.history.asked(n, pending), high]
         chosen: list[Suggestion] = []
         for _ in range(n):
-            beta = find_largest_gaps(points, low, high, 1)[0]
-            share = 2 * min(abs(beta - other) for other in points) / self.history.width
+            coordinate = find_largest_gaps(points, low, high, 1)[0]
+            share = 2 * min(abs(coordinate - other) for other in points) / self.history.width
             chosen.append(
-                Suggestion(beta=beta, reason=f"middle of the widest gap, {share:.1%} of the range", score=share)
+                Suggestion(
+                    coordinate=coordinate, reason=f"middle of the widest gap, {share:.1%} of the range", score=share
+                )
             )
-            points.append(beta)
+            points.append(coordinate)
         return chosen

@@ -10,7 +10,7 @@ import msgspec
 
 from metalforge.campaign.analysis.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.theory import Dims, Start
+from metalforge.campaign.theory import Start, System
 from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
 
@@ -103,8 +103,8 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     round: int
     chain: str
     stream: int
-    dims: Dims
-    beta: float
+    system: System
+    coordinate: float
     updates: int
     fresh: bool
     substrate: str
@@ -115,14 +115,14 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     """Cheaper updates that a new chain begins with, where its theory has any."""
     start: Start = ""
     """Of a new chain; empty: as its theory has it, by its stream."""
-    betas: tuple[float, ...] = ()
+    coordinates: tuple[float, ...] = ()
     """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
     n_steps: int = 0
     """Steps of a trajectory that a new chain begins with; 0: those of the spec."""
     instead_of: str = ""
     """The chain that was given up for a new one at its coupling."""
     mean: float | None = None
-    """Of the steerer's posterior at `beta`, in its own units; `width` is the deviation there."""
+    """Of the steerer's posterior at `coordinate`, in its own units; `width` is the deviation there."""
     width: float | None = None
     head: str = ""
     """The head whose answer the steerer was given; empty for none."""
@@ -137,7 +137,7 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     @property
     def rungs(self) -> int:
         """Chains that it moves: one, or those of a ladder."""
-        return max(len(self.betas), 1)
+        return max(len(self.coordinates), 1)
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
@@ -157,7 +157,7 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     """How well `value` is known, where that was decided too."""
     baseline: float | None = None
     trusted: bool | None = None
-    dims: Dims | None = None
+    system: System | None = None
     """The volume that it is about, where it is about one."""
     head: str = ""
     """The head that took part, whether its answer was followed or not."""
@@ -235,16 +235,16 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 
 
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
-    """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why.
+    """result so far, for one volume, after `trajectories` updates; None where it is not located, and why.
 
     `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height;
-    `overlap` is the smallest one between neighbours in beta, `crossings` counts passages between the phases. Journals
+    `overlap` is the smallest one between neighbours, `crossings` counts passages between the phases. Journals
     from before there was evidence have none.
     """
 
-    dims: Dims
+    system: System
     trajectories: int
-    beta_c: float | None
+    result: float | None
     error: float | None
     height: float | None = None
     reason: str = ""

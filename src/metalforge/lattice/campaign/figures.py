@@ -11,8 +11,10 @@ from metalforge.campaign.report.drawing import COLOURS, GREY, Drawn, axes_of, dr
 from metalforge.campaign.report.figure_data_of_chains import plane_of
 from metalforge.campaign.report.figures import by_volume, draw_points
 from metalforge.campaign.report.figures_of_evidence import Panels, ReportedPeak
+from metalforge.campaign.report.points import ChainResult
 from metalforge.campaign.report.result import CampaignResult
 from metalforge.campaign.state import CampaignState
+from metalforge.statistics.estimate import Estimate
 
 from .quarks import Quarks
 from .words import TEXTS, say
@@ -38,13 +40,18 @@ def draw_quarks(result: CampaignResult, quarks: Mapping[str, Quarks]) -> Drawn:
     for axis, field, label in zip(axes, fields, labels, strict=True):
         for volume, colour, name, chains in by_volume(result):
             shown = [chain for chain in chains if chain.id in quarks]
-            draw_points(axis, shown, lambda chain, field=field: getattr(quarks[chain.id], field), colour, name)
+            draw_points(axis, shown, partial(_quark, quarks, field), colour, name)
             if (peak := volume.transition) is not None:
-                axis.axvline(peak.beta_c, color=colour, lw=1, ls="--")
+                axis.axvline(peak.result, color=colour, lw=1, ls="--")
         axis.set_ylabel(label)
     axes[-1].set_xlabel(BETA)
     axes[0].legend()
     return drawn("quarks", figure, TEXTS)
+
+
+def _quark(quarks: Mapping[str, Quarks], field: str, chain: ChainResult) -> Estimate:
+    found: Estimate = getattr(quarks[chain.id], field)
+    return found
 
 
 def draw_hmc(result: CampaignResult) -> Drawn:
@@ -55,7 +62,7 @@ def draw_hmc(result: CampaignResult) -> Drawn:
         rows = [c for c in chains if "accepted" in c.values]
         for axis, column, scale in zip(axes, ("accepted", "cg_iterations"), (100, 1), strict=False):
             means = [scale * c.values[column].mean for c in rows]
-            axis.plot([c.beta for c in rows], means, "o", color=colour, label=name)
+            axis.plot([c.coordinate for c in rows], means, "o", color=colour, label=name)
     axes[0].set(ylim=(0, 103), ylabel="accepted trajectories [%]")
     if sea:
         axes[1].set(ylabel="CG iterations per solve", ylim=(0, None))
@@ -86,6 +93,6 @@ def _plane(loops: Mapping[str, NDArray[np.complex128]], peak: ReportedPeak, *row
         axis.plot(plane.re, plane.im, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
         axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="Re L")
         axis.set_title(peak.label(chain), loc="center", fontsize=8)
-    row[0].set_ylabel(f"Im L, {peak.system}")
+    row[0].set_ylabel(f"Im L, {peak.title}")
     for axis in row[len(chains) :]:
         axis.set_axis_off()

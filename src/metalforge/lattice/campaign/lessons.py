@@ -21,7 +21,7 @@ import numpy as np
 from metalforge.campaign.findings import finding
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.conductor.adopting import TaughtChain
 from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.retrain import MeanFrames
@@ -109,7 +109,7 @@ class Lessons:
         first = self._readers[log.id].count if log.id in self._readers else 0
         return MeasuredRows(
             chain=log.id,
-            context=self._theory.head_context(log.beta, log.dims, log.start),
+            context=self._theory.head_context(log.coordinate, log.system, log.start),
             quenched=log.quenched,
             warmup=log.warmup,
             first=first,
@@ -146,14 +146,14 @@ def log_of(value: float) -> float:
     return log(max(value, 1e-12))
 
 
-def peak_label(state: CampaignState, dims: Dims) -> float | None:
+def peak_label(state: CampaignState, dims: System) -> float | None:
     """Return the label of `beta_priority` on a volume: where its peak is, where that is established."""
     if lattice_of(state.spec).has_other_theory:
         return None
     found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
     if not found.established or found.transition is None:
         return None
-    return (found.transition.beta_c - transition_on(dims).mean) / transition_curve().unit
+    return (found.transition.result - transition_on(dims).mean) / transition_curve().unit
 
 
 def lessons_of(state: CampaignState, weights: EsnWeights) -> list[SettledChain]:
@@ -165,7 +165,7 @@ def lessons_of(state: CampaignState, weights: EsnWeights) -> list[SettledChain]:
         rows = reading.take(log_, log_.complete)
         lesson = None if rows is None else reading.of(rows)
         if lesson is not None:
-            peak = peaks.get(log_.dims)
+            peak = peaks.get(log_.system)
             more = {} if peak is None else {"beta_priority": peak}
             lessons.append(lesson._replace(labels={**lesson.labels, **more}))
     return lessons

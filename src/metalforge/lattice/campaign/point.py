@@ -55,7 +55,9 @@ class LatticePoint(PointChain):
         wanted = (*own.columns(), *(("replica",) if brief.exchanges else ()))
         self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
         lattice = msgspec.structs.replace(own, n_steps=brief.n_steps or own.n_steps)
-        self._wanted = lattice.chain(brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start)
+        self._wanted = lattice.chain(
+            brief.system, brief.coordinate, seed=spec.seed, stream=brief.stream, start=brief.start
+        )
         super().__init__(brief, tools, checkpoint)
 
     def _take_up(self, run: PointRun) -> None:

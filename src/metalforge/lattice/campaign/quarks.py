@@ -43,5 +43,5 @@ def quarks_of(state: CampaignState) -> dict[str, Quarks]:
 def _quarks(chain: ChainLog, flavors: int) -> Quarks:
     names = ("polyakov_re", "condensate", "condensate_pairs", "condensate_connected")
     loop, condensate, pairs, connected = (chain.column(name) for name in names)
-    found = chiral_susceptibility(condensate, pairs, connected, volume=prod(chain.dims), flavors=flavors)
+    found = chiral_susceptibility(condensate, pairs, connected, volume=prod(chain.system), flavors=flavors)
     return Quarks(gamma_method(loop), gamma_method(condensate), found.disconnected, found.connected)

@@ -12,7 +12,7 @@ from metalforge.campaign.report.result import CampaignResult
 from metalforge.campaign.report.words import estimate_text, system_name, system_text
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import with_error
 
 from .advice import known_of, size_cautions
@@ -38,13 +38,13 @@ class LatticeReport(PeakReport):
 
         What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
         """
-        first = result.headline.dims
+        first = result.headline.system
         known = PUBLISHED.get(first[3])
         if known is None or lattice_of(spec).has_other_theory:
             return ""
         there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
         if (fit := result.extrapolation) is not None:
-            apart = abs(fit.beta_c - known.beta_c) / hypot(fit.error, known.error)
+            apart = abs(fit.result - known.beta_c) / hypot(fit.error, known.error)
             return f"{there}; the extrapolation is {apart:.1f} standard errors from it"
         elsewhere = INDEPENDENT.get(first)
         found = "" if elsewhere is None else f" ({with_error(*elsewhere)} was found independently)"
@@ -87,7 +87,7 @@ class LatticeReport(PeakReport):
         state: CampaignState,
         result: CampaignResult,
         curves: Curves,
-        found: Mapping[Dims, Any],
+        found: Mapping[System, Any],
         compared: "Sequence[Drawn]",
     ) -> "list[Drawn]":
         """Return the figures of a peak with those of links."""
@@ -152,8 +152,8 @@ def quarks_section(state: CampaignState, result: CampaignResult, figures: Figure
     rows = [
         (
             chain.id,
-            system_text(chain.dims),
-            f"{chain.beta:.5f}",
+            system_text(chain.system),
+            f"{chain.coordinate:.5f}",
             chain.measured,
             *map(estimate_text, quarks[chain.id]),
         )

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.campaign.analysis.series import PointSeries
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 
 from .theory import energies
 
 
 def loop_series(
-    beta: float, dims: Dims, plaquette: ArrayLike, polyakov: ArrayLike, start: str = "", **more: Any
+    beta: float, dims: System, plaquette: ArrayLike, polyakov: ArrayLike, start: str = "", **more: Any
 ) -> PointSeries:
     """Return a series of Wilson's action whose order parameter is |L|; `more` are other fields of it."""
     of_links, loop = np.asarray(plaquette, np.float64), np.abs(np.asarray(polyakov, np.complex128))

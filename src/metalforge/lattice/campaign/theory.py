@@ -10,11 +10,11 @@ import numpy as np
 
 from metalforge.campaign.theory import (
     Described,
-    Dims,
     Floats,
     OrderParameter,
     SizeLaw,
     Start,
+    System,
     Theory,
     TheoryWords,
     WideWork,
@@ -64,19 +64,19 @@ class FirstOrderLaw(SizeLaw):
     axis, holds_where, height = r"$(N_t/N_s)^3$", "N_s > 2 N_t", r"$N_s^3$"
     limit = "infinite volume"
 
-    def x(self, system: Dims) -> float:
+    def x(self, system: System) -> float:
         """Return (N_t / N_s)^3."""
         return system[3] ** 3 / prod(system[:3])
 
-    def height_at(self, system: Dims) -> float:
+    def height_at(self, system: System) -> float:
         """Return N_s^3."""
         return prod(system[:3])
 
-    def holds(self, system: Dims) -> bool:
+    def holds(self, system: System) -> bool:
         """Return whether all spatial extents are above 2 N_t."""
         return min(system[:3]) > 2 * system[3]
 
-    def family(self, system: Dims) -> object:
+    def family(self, system: System) -> object:
         """Return N_t."""
         return system[3]
 
@@ -138,7 +138,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         )
 
     @property
-    def systems(self) -> tuple[Dims, ...]:
+    def systems(self) -> tuple[System, ...]:
         """The volumes."""
         return self.volumes
 
@@ -152,21 +152,21 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """The largest coupling."""
         return self.beta_max
 
-    def of(self, systems: Sequence[Dims]) -> Self:
+    def of(self, systems: Sequence[System]) -> Self:
         """Return other volumes; the range of another N_t is derived anew."""
         changes: dict[str, object] = {"volumes": tuple(map(extents, systems))}
         if {extents(dims)[3] for dims in systems} != {dims[3] for dims in self.volumes}:
             changes |= {"beta_min": nan, "beta_max": nan}
         return msgspec.structs.replace(self, **changes)
 
-    def with_more(self, systems: Sequence[Dims]) -> Self:
+    def with_more(self, systems: Sequence[System]) -> Self:
         """Return more volumes, of the same N_t."""
         n_t = {dims[3] for dims in self.volumes}
         for dims in systems:
             if extents(dims)[3] not in n_t:
                 raise SpecError(
                     f"an added volume must have the campaign's N_t = {self.volumes[0][3]}, to which its range of beta "
-                    f"belongs. Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another one"
+                    f"belongs. Got {dims}\nhint: metalforge scan --system {','.join(map(str, dims))} begins another one"
                 )
         return msgspec.structs.replace(self, volumes=(*self.volumes, *map(extents, systems)))
 
@@ -183,7 +183,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Return hot and cold in turn."""
         return "hot" if number % 2 == 0 else "cold"
 
-    def bytes_of(self, dims: Dims) -> int:
+    def bytes_of(self, dims: System) -> int:
         """Return four links of 18 reals per site; a trajectory has momenta and the links before it besides."""
         return prod(dims) * 72 * (8 if self.precision == "f64" else 4) * (3 if self.algorithm == "hmc" else 1)
 
@@ -256,7 +256,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             )
         return found
 
-    def chain(self, dims: Dims, beta: float, *, seed: int, stream: int, start: Start) -> ChainSpec:
+    def chain(self, dims: System, beta: float, *, seed: int, stream: int, start: Start) -> ChainSpec:
         """Return the chain of one point."""
         sea = None
         if self.flavors:
@@ -328,7 +328,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     # -- heads ---------------------------------------------------------------------------------------------------------
 
-    def head_context(self, at: float, system: Dims, start: Start) -> "ChainContext":
+    def head_context(self, at: float, system: System, start: Start) -> "ChainContext":
         """Return what the features see of a chain."""
         from metalforge.conductor.features import ChainContext
 
@@ -353,7 +353,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             unused["cg_estimate"] = "a quenched chain solves nothing"
         return unused
 
-    def expected(self, system: Dims) -> "ExpectedTransition | None":
+    def expected(self, system: System) -> "ExpectedTransition | None":
         """Return where the transition curve has the peak; None with sea quarks or another action."""
         from metalforge.conductor.scaling import transition_on
 
@@ -390,13 +390,13 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
         Reweighting in beta by exp(-dbeta E) is exact with sea quarks, too: their determinant does not depend on beta.
         """
-        return energies(chain.dims, self.gauge.variable, chain.column(self.gauge.variable))
+        return energies(chain.system, self.gauge.variable, chain.column(self.gauge.variable))
 
     def order_of(self, columns: Callable[[str], Floats]) -> Floats:
         """Return the order parameter in every row."""
         return order_of(self.order_name, columns)
 
-    def volume_of(self, system: Dims) -> int:
+    def volume_of(self, system: System) -> int:
         """Return N_s^3."""
         return prod(system[:3])
 
@@ -404,11 +404,11 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Return the plaquette and |L|."""
         return columns["plaquette"], np.hypot(columns["polyakov_re"], columns["polyakov_im"]).tolist()
 
-    def variance_of_energy(self, system: Dims) -> float:
+    def variance_of_energy(self, system: System) -> float:
         """Return about the variance of E."""
         return VARIANCE_PER_SITE * prod(system)
 
-    def reach_of(self, system: Dims) -> float:
+    def reach_of(self, system: System) -> float:
         """Return the distance in beta over which a run can be reweighted."""
         return reweighting_reach(system)
 
@@ -450,7 +450,7 @@ def lattice_of(spec: "CampaignSpec") -> Lattice:
     return spec.theory
 
 
-def energies(system: Dims, variable: str, column: Floats) -> Floats:
+def energies(system: System, variable: str, column: Floats) -> Floats:
     """Return E by the column that the action is a function of: the plaquette, or the action density S / (beta V)."""
     if variable != "plaquette":
         return float(prod(system)) * column
@@ -465,7 +465,7 @@ def start_of_links(start: Start) -> Literal["hot", "cold"]:
     raise SpecError(f"a chain of links starts hot or cold. Got {start}")
 
 
-def extents(dims: Dims) -> tuple[int, int, int, int]:
+def extents(dims: System) -> tuple[int, int, int, int]:
     """Return the name of a lattice as its four extents."""
     if len(dims) != 4:
         raise SpecError(f"a lattice has four extents, as in 12,12,12,4. Got {','.join(map(str, dims))}")

@@ -9,7 +9,7 @@ from metalforge.campaign.findings import plan_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Estimated
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
 
@@ -30,12 +30,12 @@ def plasma_of(spec: CampaignSpec) -> Plasma:
 def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) -> SegmentRows:
     """Return the measured segments of a trajectory; `complete` leaves out what a visit under way has added."""
     plasma = plasma_of(spec)
-    wanted = plasma.trajectory(chain.dims, chain.beta, seed=spec.seed, stream=chain.stream, start=chain.start)
+    wanted = plasma.trajectory(chain.system, chain.coordinate, seed=spec.seed, stream=chain.stream, start=chain.start)
     end = max(chain.complete - chain.warmup, 0) if complete else None
     time = plasma.update_time
     return SegmentRows(
         chain=chain.id,
-        at=chain.beta,
+        at=chain.coordinate,
         spec=wanted,
         segment=time,
         columns={name: chain.column(name)[:end] for name in chain.columns},
@@ -43,11 +43,11 @@ def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) 
     )
 
 
-def trajectories_of(state: CampaignState, dims: Dims) -> list[SegmentRows]:
+def trajectories_of(state: CampaignState, dims: System) -> list[SegmentRows]:
     """Return the trajectories of a box, in order of where they aimed, with the segments that `state.points` takes."""
     complete = state.spec.running.deterministic
-    chosen = [c for c in state.chains.values() if c.dims == dims and c.measured and not c.abandoned]
-    found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.beta, c.id))]
+    chosen = [c for c in state.chains.values() if c.system == dims and c.measured and not c.abandoned]
+    found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.coordinate, c.id))]
     return [rows for rows in found if rows.segments]
 
 
@@ -66,25 +66,25 @@ class PlasmaAnalysis:
         rows = segments_of(spec, chain, complete=True)
         return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
 
-    def estimator(self, state: CampaignState, system: Dims) -> Callable[[int], Estimated] | None:
+    def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
         """Return what estimates the curve or the crossing."""
         rows = trajectories_of(state, system)
         return partial(_estimated, state.spec, system, rows, plan_of(state, system)) if rows else None
 
-    def find(self, state: CampaignState, system: Dims) -> PlasmaFinding:
+    def find(self, state: CampaignState, system: System) -> PlasmaFinding:
         """Return the curve or the crossing with its evidence."""
         return plasma_finding(state.spec, trajectories_of(state, system), plan_of(state, system))
 
 
 def _estimated(
-    spec: CampaignSpec, dims: Dims, rows: Sequence[SegmentRows], plan: PlannedPoints, trajectories: int
+    spec: CampaignSpec, dims: System, rows: Sequence[SegmentRows], plan: PlannedPoints, trajectories: int
 ) -> Estimated:
     found = plasma_finding(spec, rows, plan)
     crossing = isinstance(found, FreezingFinding)
     return Estimated(
-        dims=dims,
+        system=dims,
         trajectories=trajectories,
-        beta_c=found.value,
+        result=found.value,
         error=found.error,
         reason=found.said,
         effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),

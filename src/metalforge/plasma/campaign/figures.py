@@ -25,7 +25,7 @@ def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionF
         made.append(_transport(shown))
     if any(found.trajectories for found in freezing_of_boxes(result)):
         made.append(_freezing(result, shown))
-    chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.dims, c.beta, c.id))
+    chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.system, c.coordinate, c.id))
     if chains:
         chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
         made.append(_histories(state, [chains[i] for i in chosen]))
@@ -35,14 +35,16 @@ def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionF
 def _transport(shown: TransitionFigure) -> Drawn:
     figure, halves = axes_of(2, 1, (6.2, 6.4), sharex=True)
     for axis, pick, label in zip(halves, ("order", "chi"), ("$D^*$", r"$\eta^*$"), strict=True):
-        for volume, colour in zip(shown.volumes, COLOURS, strict=False):
-            points = [(exp(p.beta), value.mean, value.error) for p in volume.points if (value := getattr(p, pick))]
+        for volume, colour in zip(shown.systems, COLOURS, strict=False):
+            points = [
+                (exp(p.coordinate), value.mean, value.error) for p in volume.points if (value := getattr(p, pick))
+            ]
             if points:
                 gammas, means, errors = zip(*points, strict=True)
                 look: dict[str, Any] = {"fmt": "o", "ms": 4, "elinewidth": 1, "capsize": 2}
-                axis.errorbar(gammas, means, errors, color=colour, label=system_name(volume.dims), **look)
+                axis.errorbar(gammas, means, errors, color=colour, label=system_name(volume.system), **look)
             if (curve := volume.curve) is not None:
-                at, mean, off = np.exp(curve.beta), getattr(curve, pick), getattr(curve, f"{pick}_error")
+                at, mean, off = np.exp(curve.coordinate), getattr(curve, pick), getattr(curve, f"{pick}_error")
                 axis.plot(at, mean, color=colour, lw=1.4)
                 axis.fill_between(at, mean - off, mean + off, color=colour, alpha=0.2, lw=0)
         if (known := shown.known) is not None:
@@ -57,8 +59,8 @@ def _transport(shown: TransitionFigure) -> Drawn:
 
 def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
-    for found, volume, colour in zip(freezing_of_boxes(result), shown.volumes, COLOURS, strict=False):
-        rated = [(exp(point.beta), point.order.mean) for point in volume.points if point.order is not None]
+    for found, volume, colour in zip(freezing_of_boxes(result), shown.systems, COLOURS, strict=False):
+        rated = [(exp(point.coordinate), point.order.mean) for point in volume.points if point.order is not None]
         if rated:
             axis.plot(*zip(*rated, strict=True), "o", ms=4, color=colour, label="trajectories")
         if found.log_gamma is not None and found.error is not None:
@@ -82,7 +84,7 @@ def _histories(state: CampaignState, chains: Sequence[ChainLog]) -> Drawn:
             axis.set_xlim(0, max(values.size, 1))
         pair[0].set_ylabel(r"$\Gamma$")
         pair[1].set_ylabel(moved.labels[1])
-        pair[0].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.beta):.4g}", fontsize=9)
+        pair[0].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.coordinate):.4g}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel("segment")
     return drawn("trajectories", figure, TEXTS)

@@ -135,7 +135,7 @@ def observed_growth(rows: SegmentRows) -> Observation | None:
     if found is None:
         return None
     rate, error = (found.phase * FAST, FAST) if found.rate is None else (found.rate, WALK / math.sqrt(found.time))
-    return Observation(beta=rows.at, value=rate, error=error, cost=rows.cost, id=rows.chain)
+    return Observation(coordinate=rows.at, value=rate, error=error, cost=rows.cost, id=rows.chain)
 
 
 def find_freezing(rows: Sequence[SegmentRows], plan: PlannedPoints) -> FreezingFinding:

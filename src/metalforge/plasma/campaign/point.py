@@ -41,7 +41,7 @@ class PlasmaPoint(PointChain):
         plasma = plasma_of(tools.spec)
         self._segment = plasma.update_time
         self._wanted = plasma.trajectory(
-            brief.dims, brief.beta, seed=tools.spec.seed, stream=brief.stream, start=brief.start
+            brief.system, brief.coordinate, seed=tools.spec.seed, stream=brief.stream, start=brief.start
         )
         self._last_energy = _energies(brief.columns)[-1:] if brief.measured else []
         super().__init__(brief, tools, checkpoint)

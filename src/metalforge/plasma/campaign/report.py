@@ -17,7 +17,7 @@ from metalforge.campaign.report.figure_data import (
     PublishedPlace,
     TransitionFigure,
     TransitionPoint,
-    TransitionVolume,
+    TransitionSystem,
 )
 from metalforge.campaign.report.figure_data_of_chains import ChainHistory
 from metalforge.campaign.report.html import Raw, box, details, items, note, paragraph, section, table
@@ -28,7 +28,7 @@ from metalforge.campaign.report.verdict import found_lines
 from metalforge.campaign.report.words import item_text, system_name
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import Dims
+from metalforge.campaign.theory import System
 from metalforge.core.pages import Paragraphs
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
 from metalforge.statistics.estimate import Estimate, with_error
@@ -53,7 +53,7 @@ def say(group: str, **figures: Any) -> str:
 class PlasmaReport:
     """Shows transport along the coupling, or where a crystal freezes."""
 
-    def chains(self, state: CampaignState, found: Mapping[Dims, Any]) -> tuple[ChainResult, ...]:
+    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return where segments went; what they say is found of all trajectories at a coupling together."""
         return tuple(map(bare_result, in_order(state)))
 
@@ -73,7 +73,7 @@ class PlasmaReport:
         """Return nothing."""
         return ()
 
-    def curves(self, state: CampaignState) -> dict[Dims, TransitionCurve]:
+    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
         """Return nothing: curves are part of what was found."""
         return {}
 
@@ -103,7 +103,7 @@ class PlasmaReport:
         state: CampaignState,
         result: CampaignResult,
         curves: Curves,
-        found: Mapping[Dims, Any],
+        found: Mapping[System, Any],
         compared: "Sequence[Drawn]",
     ) -> "list[Drawn]":
         """Return the figures of the physics, then those of a comparison."""
@@ -135,12 +135,12 @@ class PlasmaReport:
 
 def transport_of_boxes(result: CampaignResult) -> list[TransportFinding]:
     """Return what each box says of transport; nothing where freezing is looked for."""
-    return [volume.details for volume in result.volumes if isinstance(volume.details, TransportFinding)]
+    return [volume.details for volume in result.systems if isinstance(volume.details, TransportFinding)]
 
 
 def freezing_of_boxes(result: CampaignResult) -> list[FreezingFinding]:
     """Return what each box says of freezing."""
-    return [volume.details for volume in result.volumes if isinstance(volume.details, FreezingFinding)]
+    return [volume.details for volume in result.systems if isinstance(volume.details, FreezingFinding)]
 
 
 def plasma_comparison(spec: CampaignSpec, result: CampaignResult) -> str:
@@ -184,7 +184,7 @@ def plasma_headline(state: CampaignState, result: CampaignResult) -> str:
 def plasma_section(state: CampaignState, result: CampaignResult, figures: Mapping[str, str]) -> str:
     """Return the physics: the curve with its points, or which half of each crystal grew."""
     parts = [figures.get("transport", ""), figures.get("freezing", "")]
-    for volume in result.volumes:
+    for volume in result.systems:
         found = volume.details
         if isinstance(found, TransportFinding):
             parts += [table(_POINTS, [_point(point) for point in found.points]), note(say("plasma.points"))]
@@ -204,8 +204,8 @@ def plasma_section(state: CampaignState, result: CampaignResult, figures: Mappin
                 for one in found.trajectories
             ]
             parts += [table(_GROWTH, rows), note(say("plasma.freezing"))]
-        if len(result.volumes) > 1:
-            parts.insert(-2, paragraph(system_name(volume.dims)))
+        if len(result.systems) > 1:
+            parts.insert(-2, paragraph(system_name(volume.system)))
     return section("Transport along the coupling" if transport_of_boxes(result) else "Freezing", *parts)
 
 
@@ -245,12 +245,13 @@ def trajectories_section(
         seen = segments_of(state.spec, state.chains[chain.id])
         gamma = 1 / float(seen.columns["temperature"].mean()) if seen.segments else None
         rows.append((
-            chain.id, system_name(chain.dims), f"{exp(chain.beta):.4g}", "-" if gamma is None else f"{gamma:.4g}",
-            chain.warmup, chain.measured, "-" if chain.seconds <= 0 else f"{seen.cost / chain.seconds:.3g}",
+            chain.id, system_name(chain.system), f"{exp(chain.coordinate):.4g}",
+            "-" if gamma is None else f"{gamma:.4g}", chain.warmup, chain.measured,
+            "-" if chain.seconds <= 0 else f"{seen.cost / chain.seconds:.3g}",
         ))  # fmt: skip
     columns = ("trajectory", "box", ">Gamma aimed at", ">measured", ">warm-up", ">segments", ">atom-steps/s")
     given_up = [
-        paragraph(f"{c.id} at Gamma {exp(c.beta):.4g} was given up: {c.abandoned}", "warn")
+        paragraph(f"{c.id} at Gamma {exp(c.coordinate):.4g} was given up: {c.abandoned}", "warn")
         for c in result.chains
         if c.abandoned
     ]
@@ -272,11 +273,11 @@ def plasma_figure(state: CampaignState, result: CampaignResult) -> TransitionFig
     """Return D* (as the order) and eta* (as chi) along ln Gamma as measured, or the rates by which crystals grow."""
     kappa, volumes = plasma_of(state.spec).kappa, []
     published: tuple[PublishedPlace, ...] = ()
-    for volume, moved in zip(result.volumes, transport_of_boxes(result), strict=False):
+    for volume, moved in zip(result.systems, transport_of_boxes(result), strict=False):
         points = tuple(
             TransitionPoint(
                 chain=f"{point.trajectories} at {exp(point.at):.4g}",
-                beta=point.abscissa,
+                coordinate=point.abscissa,
                 order=_as_estimate(point.diffusion, point.diffusion_error, point.segments),
                 chi=_as_estimate(point.viscosity, point.viscosity_error, point.segments),
             )
@@ -289,24 +290,32 @@ def plasma_figure(state: CampaignState, result: CampaignResult) -> TransitionFig
             errors = order * np.array(found.log_diffusion_error), chi * np.array(found.log_viscosity_error)
             curve = TransitionCurve(zero.astype(np.int64), at, order, errors[0], chi, errors[1], zero, zero)
         volumes.append(
-            TransitionVolume(
-                dims=volume.dims, points=points, curve=curve, beta_c=None, error=None, established=volume.established
+            TransitionSystem(
+                system=volume.system,
+                points=points,
+                curve=curve,
+                result=None,
+                error=None,
+                established=volume.established,
             )
         )
-    for volume, frozen in zip(result.volumes, freezing_of_boxes(result), strict=False):
+    for volume, frozen in zip(result.systems, freezing_of_boxes(result), strict=False):
         grown = tuple(
             TransitionPoint(
-                chain=one.chain, beta=log(one.gamma), order=_as_estimate(1e4 * one.rate, 0.0, one.segments), chi=None
+                chain=one.chain,
+                coordinate=log(one.gamma),
+                order=_as_estimate(1e4 * one.rate, 0.0, one.segments),
+                chi=None,
             )
             for one in frozen.trajectories
             if one.rate is not None
         )
         volumes.append(
-            TransitionVolume(
-                dims=volume.dims,
+            TransitionSystem(
+                system=volume.system,
                 points=grown,
                 curve=None,
-                beta_c=frozen.log_gamma,
+                result=frozen.log_gamma,
                 error=frozen.error,
                 established=volume.established,
             )
@@ -324,7 +333,7 @@ def plasma_figure(state: CampaignState, result: CampaignResult) -> TransitionFig
     reach = [point.gamma for found in transport_of_boxes(result) for point in found.points]
     return TransitionFigure(
         words=state.spec.theory.words,
-        volumes=tuple(volumes),
+        systems=tuple(volumes),
         published=published,
         known=_scaled(kappa, min(reach), max(reach)) if reach else None,
     )
@@ -357,20 +366,20 @@ def plasma_csv(result: CampaignResult) -> str:
     writer = csv.writer(text, lineterminator="\n")
     if freezing := freezing_of_boxes(result):
         writer.writerow(["particles", "trajectory", "gamma", "rate", "time", "order_first", "order_last"])
-        for volume, frozen in zip(result.volumes, freezing, strict=True):
+        for volume, frozen in zip(result.systems, freezing, strict=True):
             for one in frozen.trajectories:
                 rate = "" if one.rate is None else one.rate
-                writer.writerow([volume.dims[0], one.chain, one.gamma, rate, one.time, one.began, one.ended])
+                writer.writerow([volume.system[0], one.chain, one.gamma, rate, one.time, one.began, one.ended])
         return text.getvalue()
     columns = ("D", "D_error", "eta", "eta_error")
     writer.writerow(["particles", "what", "gamma", *columns])
-    for volume, found in zip(result.volumes, transport_of_boxes(result), strict=True):
+    for volume, found in zip(result.systems, transport_of_boxes(result), strict=True):
         for p in found.points:
             writer.writerow([
-                volume.dims[0], "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error
+                volume.system[0], "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error
             ])  # fmt: skip
         for gamma, *values in curve_rows(found.curve):
-            writer.writerow([volume.dims[0], "curve", gamma, *values])
+            writer.writerow([volume.system[0], "curve", gamma, *values])
     return text.getvalue()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 
-from metalforge.campaign.theory import Dims, OrderParameter, Start, Target, Theory, TheoryWords, WideWork
+from metalforge.campaign.theory import OrderParameter, Start, System, Target, Theory, TheoryWords, WideWork
 from metalforge.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
             raise SpecError(f"Gamma must be positive. Got {coupling:g}")
         return log(_typed(coupling))
 
-    def of(self, systems: Sequence[Dims]) -> Self:
+    def of(self, systems: Sequence[System]) -> Self:
         """Return other boxes."""
         return msgspec.structs.replace(self, particles=tuple(map(particles_of, systems)))
 
-    def with_more(self, systems: Sequence[Dims]) -> Self:
+    def with_more(self, systems: Sequence[System]) -> Self:
         """Return more boxes."""
         return self.of((*self.systems, *systems))
 
@@ -135,7 +135,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         return "Gamma_m"
 
     @property
-    def systems(self) -> tuple[Dims, ...]:
+    def systems(self) -> tuple[System, ...]:
         """The boxes."""
         return tuple((n,) for n in self.particles)
 
@@ -221,13 +221,13 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
 
         return PlasmaReport()
 
-    def bytes_of(self, dims: Dims) -> int:
+    def bytes_of(self, dims: System) -> int:
         """Return what the particles of a box, their lists and the frames of a block take."""
         from metalforge.plasma.trajectory import bytes_of
 
         return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)))
 
-    def trajectory(self, dims: Dims, at: float, *, seed: int, stream: int, start: Start) -> "PlasmaSpec":
+    def trajectory(self, dims: System, at: float, *, seed: int, stream: int, start: Start) -> "PlasmaSpec":
         """Return the trajectory of one point."""
         from metalforge.plasma.spec import PlasmaSpec
 
@@ -261,7 +261,7 @@ def _typed(gamma: float) -> float:
     return float(f"{gamma:.10g}")
 
 
-def particles_of(dims: Dims) -> int:
+def particles_of(dims: System) -> int:
     """Return the name of a box as the number of its particles."""
     if len(dims) != 1:
         raise SpecError(f"a box has a number of particles, as in 500. Got {','.join(map(str, dims))}")

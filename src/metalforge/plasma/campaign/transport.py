@@ -157,7 +157,7 @@ def observed_transport(rows: SegmentRows) -> Observation | None:
 def told_of(found: PointTransport, chain: str) -> Observation:
     """Return what a steerer is told of a point that one trajectory gave."""
     return Observation(
-        beta=found.at,
+        coordinate=found.at,
         value=math.log(found.viscosity),
         error=found.viscosity_error / found.viscosity,
         cost=found.cost,
