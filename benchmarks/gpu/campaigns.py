@@ -84,7 +84,8 @@ def differing(out: Path) -> tuple[int, int]:
     engine = cuda_engine(0)
     chains = [
         Chain(
-            lattice.chain(log.system, log.coordinate, seed=state.spec.seed, stream=log.stream, start=log.start), engine=engine
+            lattice.chain(log.system, log.coordinate, seed=state.spec.seed, stream=log.stream, start=log.start),
+            engine=engine,
         )
         for log in logs
     ]

@@ -27,7 +27,7 @@ def test_a_campaign_streams_in_while_it_runs(tmp_path, open_tab):
         tab.waits_for(f"as of record {len(LINES)}", "#transition-at")
         assert tab.page.locator("#chi-plot svg svg .point").count() == 5
         assert tab.page.locator("#chi-plot path.band").count() >= 1
-        assert tab.page.locator("#loop-plot svg svg path.s1").count() == 1
+        assert tab.page.locator("#second-plot svg svg path.s1").count() == 1
         assert "token" not in tab.page.url
         assert tab.wrong == []
         assert {url.split("/")[2] for url in tab.asked} == {f"127.0.0.1:{page.port}"}

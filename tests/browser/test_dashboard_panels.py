@@ -86,7 +86,7 @@ def test_silicon_has_its_bars_and_energies_are_apart_by_source(tab_on):
 
 def test_a_chain_has_its_histories_plane_memory_and_swaps(tab_on):
     tab = tab_on(1)
-    for figure in ("loop", "plaquette", "histogram", "plane", "memory", "swaps"):
+    for figure in ("second", "first", "histogram", "plane", "memory", "swaps"):
         tab.page.wait_for_selector(f"#{figure}-plot svg")
     assert "round trips" in tab.text("#swaps-plot h3")
     assert tab.page.locator("#swaps-plot svg svg path").count() >= 2
@@ -152,7 +152,7 @@ def test_another_steerer_is_worked_out_from_the_record_that_is_looked_at(tab_on)
     hollow = tab.page.locator("#other-plot svg svg .hollow").count()
     assert 0 < hollow < 9
     rows = list(csv.DictReader(io.StringIO(saved(tab, "#other-plot", "CSV"))))
-    planned = [row for row in rows if row["beta with gaps"]]
+    planned = [row for row in rows if row["β with gaps"]]
     assert [row["rests on measurements alone"] for row in planned].count("no") == hollow
     tab.page.click("#campaign-rows tr:nth-child(2) button")
     tab.page.wait_for_function("() => location.hash.includes('campaign=1')")

@@ -52,7 +52,7 @@ def test_a_map_is_spoken_of_as_transport_along_gamma(tab_at):
     assert "D* to" in tab.text("#campaign-rows")
     assert "eta* to" in tab.text("#headline .big")
     assert "segments" in tab.text("#budgets")
-    titles = [tab.text(f"#{name}-plot h3") for name in ("order", "chi", "loop", "plaquette")]
+    titles = [tab.text(f"#{name}-plot h3") for name in ("order", "chi", "second", "first")]
     assert [title.partition(",")[0] for title in titles] == [
         "D* against ln \u0393", "\u03b7* against ln \u0393", "history of D_N*", "history of \u0393",
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_freezing_has_one_figure_with_the_published_coupling(tab_at):
     assert tab.page.locator("#chi-plot *").count() == 0
     assert "published, Gamma_m = 3837 at kappa 4" in tab.page.locator("#order-plot").text_content()
     assert "freezing not located" in tab.text("#headline .big")
-    assert "history of order" in tab.text("#loop-plot h3")
+    assert "history of order" in tab.text("#second-plot h3")
     assert tab.wrong == []
 
 
@@ -140,14 +140,14 @@ def test_a_running_plasma_is_commanded_in_its_own_terms(tmp_path, open_tab):
         assert not {"conductor", "bisection"} & set(steerers)
         tab.page.click("#control-pause")
         tab.waits_for("pause: accepted", "#control-said")
-        tab.page.fill("#control-coupling-beta", "90,200")
+        tab.page.fill("#control-coupling-at", "90,200")
         tab.page.check("#control-coupling-widen")
         tab.page.click("form#control-coupling button")
         tab.waits_for("coupling: accepted", "#control-said")
-        tab.page.fill("#control-volume-dims", "8,8,8,4")
+        tab.page.fill("#control-system-system", "8,8,8,4")
         tab.page.click("form#control-volume button")
         tab.waits_for("volume: refused, a box has a number of particles", "#control-said")
-        tab.page.fill("#control-volume-dims", "128")
+        tab.page.fill("#control-system-system", "128")
         tab.page.click("form#control-volume button")
         tab.waits_for("volume: accepted", "#control-said")
         plasma = run.campaign.spec.theory

@@ -217,7 +217,7 @@ class House:
         (made / "lines_stages.py").write_text("def numbers():\n    return [1, 2]\n")
         (made / "good.toml").write_text(TOPOLOGY)
         (made / "done").mkdir()
-        shutil.copy(GOLDEN / "campaign-v1.jsonl", made / "done" / "journal.jsonl")
+        shutil.copy(GOLDEN / "campaign.jsonl", made / "done" / "journal.jsonl")
         np.save(made / "m.npy", np.eye(8))
         np.save(made / "x.npy", np.ones((1, 8)))
         call("npu", "compile", "m.npy", "-o", "m.mfp", cwd=made)

@@ -14,7 +14,7 @@ from metalforge.dashboard.opening import open_page
 
 from .watched_campaigns import lines_of
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "formats" / "campaign-v1-established.jsonl"
+GOLDEN = Path(__file__).parents[1] / "golden" / "formats" / "campaign.jsonl"
 LINES = GOLDEN.read_bytes().splitlines(keepends=True)
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 

@@ -15,7 +15,6 @@ from metalforge import __version__
 from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import InternalError, MetalforgeError, SpecError
 from metalforge.core.phases import PHASES, Phase
-from metalforge.core.substrate import spelled
 
 from .analysis.evidence import EXCHANGE
 from .analysis.series import PointSeries
@@ -155,8 +154,7 @@ class ChainLog(BriefRepr):
             known = step in self.checked_ahead
             self.checked_ahead.add(step)
         else:
-            # Journals of early versions promise nothing, and have every check once.
-            known = self.promised > 0 and step not in self.unchecked
+            known = step not in self.unchecked
             self.unchecked.discard(step)
         return not known
 
@@ -429,7 +427,7 @@ class CampaignState(BriefRepr):
                     old = self.estimates[-LAST_EVIDENCE - 1]
                     self.estimates[-LAST_EVIDENCE - 1] = msgspec.structs.replace(old, evidence=(), wants=())
             case records.Energy():
-                self.energy[spelled(record.substrate), record.source] = record
+                self.energy[record.substrate, record.source] = record
             case records.Utilisation():
                 self.utilisation = record
             case records.Topology():

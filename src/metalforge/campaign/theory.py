@@ -339,7 +339,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     def warmup_columns(self, columns: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
         """Return the two series by which the end of a warm-up is judged."""
-        return columns["energy"], columns["order"]
+        return columns["energy"], self.order_of(lambda name: np.array(columns[name], np.float64)).tolist()
 
     def variance_of_energy(self, system: System) -> float:
         """Return about the variance of E where nothing was measured yet."""

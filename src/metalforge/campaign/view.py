@@ -67,6 +67,8 @@ class SystemView(_Shown, frozen=True, kw_only=True):
     system: System
     result: float | None = None
     error: float | None = None
+    located: float | None = None
+    """The coordinate of the result."""
     height: float | None = None
     reason: str = ""
     established: bool = False
@@ -244,7 +246,7 @@ def _volume(state: CampaignState, system: System, status: Status) -> SystemView:
     if state.spec.theory.target == "crossing":
         judged = msgspec.structs.replace(judged, reason=one_line(last.reason))
     value, error = state.spec.theory.quoted(last.result, last.error or 0.0)
-    return msgspec.structs.replace(judged, result=value, error=error, height=last.height)
+    return msgspec.structs.replace(judged, result=value, error=error, located=last.result, height=last.height)
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:

@@ -145,7 +145,7 @@ class NoEngine:
 
 
 def spelled(name: str) -> str:
-    """Return a substrate's name as it is written now: early files have ``cpu0`` for ``cpu:0``."""
+    """Return a substrate's name as it is written: people also type ``cpu0`` for ``cpu:0``."""
     return re.sub(r"^(cpu|cuda)(\d+)$", r"\1:\2", name)
 
 

@@ -29,9 +29,7 @@ from .warmup import WarmUp
 
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
-LATER = ("plaquette_spatial", "plaquette_temporal")
-"""Series that checkpoints of early versions do not have."""
-SERIES = ("plaquette", *LATER, "polyakov_re", "polyakov_im", "accepted", "delta_h")
+SERIES = ("plaquette", "plaquette_spatial", "plaquette_temporal", "polyakov_re", "polyakov_im", "accepted", "delta_h")
 SEA_SERIES = ("cg_total", "condensate", "condensate_pairs", "condensate_connected")
 """What a run with sea quarks has besides."""
 
@@ -192,7 +190,7 @@ class Generation:
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
         names = _series_of(run.chain)
-        if not {*names, *job.observables} - {*LATER} <= set(run.log.columns):
+        if not {*names, *job.observables} <= set(run.log.columns):
             raise SpecError(f"{path} must hold series {', '.join(names)}. Got {sorted(run.log.columns)}")
         job = job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories)
         return cls(run.chain, job, run=run)

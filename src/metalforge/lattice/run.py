@@ -35,18 +35,14 @@ ROUNDING = {"f64": 1e-9, "f32": 1e-4}
 
 
 class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a checkpoint says of a run, beside its chain and rows; `job` is its owner's.
-
-    Those of early versions have a job and a warm-up only (the rows are those of the measurement), or no phases (they
-    stand as numbers among the rows).
-    """
+    """What a checkpoint says of a run, beside its chain and rows; `job` is its owner's."""
 
     warmup: WarmUp
-    measuring: bool | None = None
-    first: int | None = None
-    phases: tuple[tuple[Phase, int], ...] = ()
+    measuring: bool
+    first: int
+    phases: tuple[tuple[Phase, int], ...]
     """The phases of the rows and how many updates each has."""
-    job: msgspec.Raw = msgspec.Raw(b"null")
+    job: msgspec.Raw
 
 
 _NOTES = msgspec.json.Decoder(_Notes)  # made here for the reason of `chain._SPECS`
@@ -187,31 +183,22 @@ class ChainRun:
 
     @classmethod
     def load(cls, path: Path, *, fill: float = math.nan, **options: Any) -> Self:
-        """Return the run of a checkpoint, of any version; `options` are those of `Chain.load`."""
+        """Return the run of a checkpoint; `options` are those of `Chain.load`."""
         chain, text, series = Chain.load_with_notes(path, **options)
         try:
             notes = _NOTES.decode(text)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
-        codes = series.pop("phase", None)
-        if codes is None and notes.first is None and "cg_iterations" in series:
-            # Early runs outside campaigns counted the iterations of all solves under the name of those of one.
-            series["cg_total"] = series.pop("cg_iterations")
         run = cls(chain, notes.warmup, tuple(series), fill=fill)
         rows = {len(column) for column in series.values()}
-        if codes is not None:
-            phases = [PHASES[int(code)] for code in codes]
-        elif notes.phases:
-            phases = [phase for phase, count in notes.phases for _ in range(count)]
-        else:
-            phases = ["measure"] * max(rows, default=0)
+        phases = [phase for phase, count in notes.phases for _ in range(count)]
         if rows != {len(phases)}:
             raise SpecError(f"{path} must hold {len(phases)} rows in every series. Got {sorted(rows)}")
-        run.log.first = notes.warmup.done if notes.first is None else notes.first
+        run.log.first = notes.first
         run.log.phases = phases
         run.log.columns = dict(zip(run.log.columns, (column.tolist() for column in series.values()), strict=True))
         run.job = notes.job
-        run._measuring = bool(notes.measuring)
+        run._measuring = notes.measuring
         return run
 
     def _measure(self, look: Look, phase: Phase) -> dict[str, float]:

@@ -6,7 +6,6 @@ import pytest
 
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import result_of
-from metalforge.campaign.report.sections import quarks_section
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
@@ -16,6 +15,7 @@ from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
 from metalforge.core.errors import InternalError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.advice import known_of
+from metalforge.lattice.campaign.report import quarks_section
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.warmup import WarmUp, warm_up_step
 

@@ -67,7 +67,7 @@ def test_rows_of_a_chain_do_not_depend_on_its_substrate_or_the_blocks(records, t
     state = fold(records)
     log = max(state.chains.values(), key=lambda chain: len(chain.visits))
     start = "hot" if log.stream % 2 == 0 else "cold"
-    spec = QUICK.lattice.chain(log.system, log.coordinate, seed=QUICK.seed, stream=log.stream, start=start)
+    spec = QUICK.theory.chain(log.system, log.coordinate, seed=QUICK.seed, stream=log.stream, start=start)
     chain = Chain(spec, threads=1)
     plaquettes = []
     for _ in range(log.rows):

@@ -36,7 +36,7 @@ BASE = Transition(
 
 
 def peak(ns, beta_c, error=0.001, nt=4):
-    return msgspec.structs.replace(BASE, dims=(ns, ns, ns, nt), beta_c=beta_c, error=error)
+    return msgspec.structs.replace(BASE, system=(ns, ns, ns, nt), result=beta_c, error=error)
 
 
 def on_line(ns, h=0.12, beta_c=5.6925):
@@ -93,7 +93,7 @@ def test_volumes_that_do_not_scale_take_no_part():
 
 def test_two_shapes_of_one_size_are_no_line():
     shapes = [(12, 12, 24, 4), (12, 24, 12, 4)]
-    same = [msgspec.structs.replace(BASE, dims=dims) for dims in shapes]
+    same = [msgspec.structs.replace(BASE, system=dims) for dims in shapes]
     assert analyse_volumes(same).fit is None
     assert analyse_volumes([*same, peak(12, on_line(12))]).fit is not None
 
@@ -154,14 +154,14 @@ def test_three_volumes_of_n_t_2_give_the_published_coupling():
 def test_where_the_bend_is_most_of_the_error_a_larger_volume_is_asked_for():
     few = analyse_volumes([peak(12, on_line(12), 0.0002), peak(16, on_line(16), 0.0002)])
     assert few.fit.bend > 0.0005
-    assert any("larger volume" in caution for caution in few.cautions)
+    assert any("larger system" in caution for caution in few.cautions)
     more = analyse_volumes([peak(n, on_line(n), 0.0002) for n in (12, 16, 24)])
-    assert not any("larger volume" in caution for caution in more.cautions)
+    assert not any("larger system" in caution for caution in more.cautions)
     assert more.fit.error < 0.4 * few.fit.error
 
 
 def test_volumes_that_do_not_belong_together_are_refused():
-    with pytest.raises(SpecError, match="one N_t"):
+    with pytest.raises(SpecError, match="one family"):
         analyse_volumes([peak(8, 5.69), peak(12, 5.89, nt=6)])
     with pytest.raises(SpecError, match="each appear once"):
         analyse_volumes([peak(8, 5.69), peak(8, 5.69)])

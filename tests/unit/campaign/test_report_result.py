@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.result import result_of, summary_of
-from metalforge.campaign.report.verdict import comparison
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record
+from metalforge.lattice.campaign.report import LatticeReport
 from metalforge.statistics import gamma_method, susceptibility
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
 from reference.landau_chain import VOLUME, exact_chi
@@ -171,7 +171,7 @@ def test_several_volumes_are_extrapolated_and_that_is_the_headline():
     assert set(evidence) == {"beta_c of 10^3x4", "beta_c of 12^3x4", "chi2 of the line"}
     assert said["established"] == said["infinite_volume"]["established"] == all(evidence.values())
     assert [entry["dims"] for entry in said["volumes"]] == list(volumes)
-    assert "standard errors" in comparison(spec, three)
+    assert "standard errors" in LatticeReport().comparison(spec, three)
 
 
 def test_volumes_that_cannot_be_extrapolated_leave_the_first_one_as_headline():
@@ -185,11 +185,11 @@ def test_volumes_that_cannot_be_extrapolated_leave_the_first_one_as_headline():
 
 def test_one_lattice_is_told_apart_from_what_is_published_for_infinite_volume(state, result):
     assert "infinite_volume" not in msgspec.to_builtins(summary_of(state, result))
-    said = comparison(spec_of(), result)
+    said = LatticeReport().comparison(spec_of(), result)
     assert "5.69254(24)" in said
     assert "8^3x4 alone is another number" in said
     assert "5.6916(15)" in said
-    assert comparison(spec_of(algorithm="hmc", flavors=4), result) == ""
+    assert LatticeReport().comparison(spec_of(algorithm="hmc", flavors=4), result) == ""
 
 
 def test_hmc_has_acceptance_and_creutz_equality():

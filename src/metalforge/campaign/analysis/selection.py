@@ -84,7 +84,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     The order does not depend on the order of the points: a campaign that was resumed gives the same numbers.
     """
     if not points:
-        raise NotLocated("no chain was measured\nhint: measure at a few coordinate across the range first")
+        raise NotLocated("no chain was measured\nhint: measure at a few places across the range first")
     checked = [as_point(point) for point in points]
     if len({tuple(point.system) for point in checked}) > 1:
         raise SpecError(f"all chains must be of one system. Got {sorted({tuple(p.system) for p in checked})}")

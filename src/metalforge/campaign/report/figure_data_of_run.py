@@ -12,7 +12,6 @@ import msgspec
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Sampled, StageEdge, StageNode, StageSample
 from metalforge.campaign.timeline import Span, Timeline, coarse
-from metalforge.core.substrate import spelled
 
 from .decisions import ResultPart
 from .words import substrate_text
@@ -78,10 +77,10 @@ class PipelineFigure(ResultPart, frozen=True, kw_only=True):
 
 
 def pipeline_figure(state: CampaignState) -> PipelineFigure | None:
-    """Return the pipeline; None where the journal says nothing of it. Early ones have no edges, and means only."""
+    """Return the pipeline; None where no graph has begun."""
     graph, opened = state.topology, state.opened.at
     if graph is None:
-        return _early(state)
+        return None
     own = [sample for sample in state.samples if sample.at >= graph.at]
     window_s, lately = _lately(own)
     places = places_of(graph.stages, graph.edges)
@@ -119,37 +118,6 @@ def pipeline_figure(state: CampaignState) -> PipelineFigure | None:
         ),
         bottleneck=_bottleneck(stages, slowest, bool(own) and own[-1].paused),
         rewired=tuple(at - opened for at in state.rewired),
-    )
-
-
-def _early(state: CampaignState) -> PipelineFigure | None:
-    used = state.utilisation
-    if used is None:
-        return None
-    stages = tuple(
-        PipelineStage(
-            name=one.stage,
-            substrate=substrate_text(one.substrate),
-            isolation="",
-            column=column,
-            row=0,
-            items=one.items,
-            per_second=one.items / used.window_s if used.window_s else None,
-            busy=one.utilisation,
-            waits_get=one.waited_s / used.window_s if used.window_s else None,
-        )
-        for column, one in enumerate(used.stages)
-    )
-    slowest = _slowest(stages)
-    return PipelineFigure(
-        ordering=state.ordering,
-        began_s=0.0,
-        window_s=used.window_s,
-        paused=False,
-        stages=_marked(stages, slowest),
-        edges=(),
-        bottleneck=_bottleneck(stages, slowest, False),
-        rewired=(),
     )
 
 
@@ -319,7 +287,7 @@ def _share(span: Span) -> float:
 
 
 def joules_lines(state: CampaignState, since: float) -> tuple[JoulesLine, ...]:
-    """Return the joules of every substrate and source by itself; early journals have what there was at the end."""
+    """Return the joules of every substrate and source by itself; without samples, what there was at the end."""
     opened = state.opened.at
     lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
     ended: dict[tuple[str, str], float] = {}  # joules of processes before the one that a sample is of
@@ -330,7 +298,7 @@ def joules_lines(state: CampaignState, since: float) -> tuple[JoulesLine, ...]:
             ended = {key: points[-1][1] for key, points in lines.items()}
             until = next(at for at in resumed if at > sample.at)
         for entry in sample.energy:
-            key = spelled(entry.substrate), entry.source
+            key = entry.substrate, entry.source
             lines.setdefault(key, []).append((sample.at, ended.get(key, 0.0) + entry.joules))
     for key, spent in state.energy.items():
         if key not in lines and spent.energy is not None:

@@ -162,6 +162,7 @@ class ChainSummary(ResultPart, frozen=True, kw_only=True):
 class Limit(ResultPart, frozen=True, kw_only=True):
     """The result of the infinite system in `--json`: from which, how well they fit, and what to be careful about."""
 
+    name: str
     value: float | None = None
     error: float | None = None
     chi2: float | None = None
@@ -254,7 +255,7 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
             )
             for volume in result.systems
         ),
-        infinite=_infinite(result) if len(result.systems) > 1 else msgspec.UNSET,
+        infinite=_infinite(state.spec.theory, result) if len(result.systems) > 1 else msgspec.UNSET,
         trajectories=state.trajectories,
         seconds=result.seconds,
         stopped_by=state.stopped_by,
@@ -298,13 +299,15 @@ def _lacking(evidence: tuple[Evidence, ...]) -> str:
     return "; ".join(item_text(item) for item in evidence if not item.holds)
 
 
-def _infinite(result: CampaignResult) -> Limit:
+def _infinite(theory: Theory, result: CampaignResult) -> Limit:
+    name = "" if theory.size_law is None else theory.size_law.limit
     if result.finite_size is None:
-        return Limit(reason="no extrapolation: fewer than two systems of one family are located")
+        return Limit(name=name, reason="no extrapolation: fewer than two systems of one family are located")
     reason = "; ".join(result.finite_size.cautions)
     if (fit := result.extrapolation) is None or result.limit is None:
-        return Limit(reason=reason)
+        return Limit(name=name, reason=reason)
     return Limit(
+        name=name,
         value=result.limit.value,
         error=result.limit.error,
         chi2=fit.chi2,

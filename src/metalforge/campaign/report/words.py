@@ -7,7 +7,7 @@ from typing import Any
 
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
+from metalforge.campaign.store.records import StoppedBy
 from metalforge.campaign.theory import System
 from metalforge.core.pages import Paragraphs
 from metalforge.core.phases import Phase
@@ -140,8 +140,8 @@ def one_line(text: str) -> str:
 
 
 def substrate_text(name: str | None) -> str:
-    """Return the name of a substrate; one that is emulated says so, in early journals too."""
-    return EMULATED_NPU if name == "npu" else name or "host"
+    """Return the name of a substrate."""
+    return name or "host"
 
 
 def substrates_text(names: Iterable[str]) -> str:

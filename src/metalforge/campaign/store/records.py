@@ -15,7 +15,7 @@ from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
 
 EMULATED_NPU = "npu-emulated"
-"""The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
+"""The substrate of a screen on an emulated board."""
 NOT_ACTED_ON = "recorded, not acted on: "
 """How the reason begins why a head that is read is not followed."""
 BY_HEAD = "head:"
@@ -238,8 +238,7 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     """result so far, for one volume, after `trajectories` updates; None where it is not located, and why.
 
     `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height;
-    `overlap` is the smallest one between neighbours, `crossings` counts passages between the phases. Journals
-    from before there was evidence have none.
+    `overlap` is the smallest one between neighbours, `crossings` counts passages between the phases.
     """
 
     system: System

@@ -1,5 +1,5 @@
-// One chain: histories with crossings, histogram, the loop's plane, memory, and the swaps of its ladder.
-import {at, lattice, make, number, words} from "./dom.js";
+// One chain: histories with crossings, histogram, its complex plane, memory, and the swaps of its ladder.
+import {at, make, number, systemText, words} from "./dom.js";
 import {figure, nothing} from "./figure.js";
 import {band, horizontal, path, plot, svg, vertical} from "./plot.js";
 
@@ -7,12 +7,12 @@ export function chainChoices(state, chosen) {
   const choices = at("chain"), wanted = state.view.chains.map((c) => `${c.id} ${c.phase}`).join();
   if (choices.dataset.of !== wanted) {
     choices.dataset.of = wanted;
-    const sorted = [...state.view.chains].sort((a, b) => a.beta - b.beta || (a.id < b.id ? -1 : 1));
-    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  ${words.coordinate} = ${c.beta.toFixed(4)}  ${c.phase}`)));
+    const sorted = [...state.view.chains].sort((a, b) => a.coordinate - b.coordinate || (a.id < b.id ? -1 : 1));
+    choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  ${words.coordinate} = ${c.coordinate.toFixed(4)}  ${c.phase}`)));
   }
   const there = state.view.chains.some((c) => c.id === chosen);
   // Of a page that names none: the chain nearest to the peak, where most happens.
-  const {beta_c: peak, dims} = state.view.volumes[0], off = (c) => (peak === null ? 0 : Math.abs(c.beta - peak)) + (lattice(c.dims) === lattice(dims) ? 0 : 10);
+  const {located: peak, system} = state.view.systems[0], off = (c) => (peak === null ? 0 : Math.abs(c.coordinate - peak)) + (String(c.system) === String(system) ? 0 : 1e9);
   const nearest = state.view.chains.reduce((best, c) => (best && off(best) <= off(c) ? best : c), null);
   choices.value = there ? chosen : nearest?.id ?? "";
   return choices.value;
@@ -21,10 +21,10 @@ export function chainChoices(state, chosen) {
 // peaks: what located peaks rest on, where the thresholds of phases and the crossings of each chain are.
 export function chain(sent, peaks = []) {
   const peak = peaks.find((p) => p.chains.some((c) => c.chain === sent.chain)), own = peak?.chains.find((c) => c.chain === sent.chain);
-  at("chain-about").textContent = `${sent.lattice}, ${sent.updates} ${words.update}s, ${sent.warmup} of them warm-up`
+  at("chain-about").textContent = `${sent.system}, ${sent.updates} ${words.update}s, ${sent.warmup} of them warm-up`
     + (own ? `; ${own.crossings} crossings between the phases` : "");
-  history("loop-plot", "loop", sent, sent.loop, sent.labels[1], 1, sent.order === "|L|" ? peak : null, own);
-  history("plaquette-plot", "plaquette", sent, sent.plaquette, sent.labels[0], 0);
+  history("second-plot", "second", sent, sent.second, sent.labels[1], 1, sent.order === sent.labels[1] ? peak : null, own);
+  history("first-plot", "first", sent, sent.first, sent.labels[0], 0);
   histogram(sent);
   plane(sent);
   memory(sent);
@@ -35,7 +35,7 @@ function history(id, name, sent, [first, low, high], label, colour, peak, own) {
   if (!first.length) return nothing(at(id));
   const settled = first.flatMap((u, i) => (u >= sent.warmup || sent.warmup >= sent.updates ? [i] : []));
   const least = Math.min(...settled.map((i) => low[i])), most = Math.max(...settled.map((i) => high[i]));
-  const spread = most - least || 1e-9, y = {low: name === "loop" ? 0 : least - 0.35 * spread, high: most + 0.15 * spread, label};
+  const spread = most - least || 1e-9, y = {low: name === "second" ? Math.min(0, least) : least - 0.35 * spread, high: most + 0.15 * spread, label};
   const into = figure(at(id), {name: `${sent.chain}-${name}`, title: `history of ${label}, by ${words.update}`, columns: [words.update, "smallest", "largest"], rows: () => first.map((u, i) => [u, low[i], high[i]])});
   const key = [{box: true, classes: "shade", words: "warm-up"}, ...(peak ? [{box: true, classes: "band f4", words: "between the phases"}, {classes: "line ink", words: `${own.crossings} crossings`}] : [])];
   plot(into, {height: 190, x: {low: 0, high: Math.max(sent.updates, 1), label: words.update}, y, key, describe: `history of ${label} of ${sent.chain}` + (own ? `, ${own.crossings} crossings` : "")}, (inside, sx, sy, ends) => {
@@ -60,9 +60,9 @@ function histogram({chain: name, edges, density, order}) {
 
 function plane({chain: name, plane: found}) {
   if (!found?.[0].length) return nothing(at("plane-plot"));
-  const [re, im, reach] = found, edge = 1.05 * reach || 1, axis = (label) => ({low: -edge, high: edge, label});
-  const into = figure(at("plane-plot"), {name: `${name}-plane`, title: "L in the complex plane, measured updates", columns: ["Re L", "Im L"], rows: () => re.map((value, i) => [value, im[i]])});
-  plot(into, {square: true, x: axis("Re L"), y: axis("Im L"), describe: `Polyakov loop of ${name} in the complex plane, ${re.length} updates, largest |L| ${number(reach, 3)}`}, (inside, sx, sy) => {
+  const [re, im, reach, label] = found, edge = 1.05 * reach || 1, axis = (label) => ({low: -edge, high: edge, label});
+  const into = figure(at("plane-plot"), {name: `${name}-plane`, title: `${label} in the complex plane, measured ${words.update}s`, columns: [`Re ${label}`, `Im ${label}`], rows: () => re.map((value, i) => [value, im[i]])});
+  plot(into, {square: true, x: axis(`Re ${label}`), y: axis(`Im ${label}`), describe: `${label} of ${name} in the complex plane, ${re.length} ${words.update}s, largest |${label}| ${number(reach, 3)}`}, (inside, sx, sy) => {
     for (const angle of [0, 2 * Math.PI / 3, 4 * Math.PI / 3]) inside.append(svg("line", {class: "line dotted", x1: sx(0), y1: sy(0), x2: sx(edge * Math.cos(angle)), y2: sy(edge * Math.sin(angle))}));
     inside.append(svg("path", {class: "dots s0", d: re.map((value, i) => `M${sx(value).toFixed(1)} ${sy(im[i]).toFixed(1)}h0`).join("")}));
   });
@@ -83,10 +83,10 @@ function memory({chain: name, memory: found, order}) {
 
 function swaps({chain: name, swaps: found}) {
   if (!found) return nothing(at("swaps-plot"));
-  const {betas, rates, update, places} = found, accepted = rates.map((rate) => number(rate, 2)).join(", ");
-  const title = `which coupling each replica held; accepted ${accepted}; ${found.round_trips} round trips`;
-  const into = figure(at("swaps-plot"), {name: `${name}-swaps`, title, columns: ["update", ...betas.map((_, i) => `beta of replica ${i + 1}`)], rows: () => update.map((u, k) => [u, ...places.map((row) => betas[row[k]])])});
-  plot(into, {height: 60 + 28 * betas.length, x: {low: 0, high: Math.max(found.updates, 1), label: "measured update"}, y: {low: -0.5, high: betas.length - 0.5, label: "\u03b2", ticks: betas.map((b, i) => [i, b.toFixed(4)])}, left: 64, describe: title}, (inside, sx, sy) => {
+  const {coordinates, rates, update, places} = found, accepted = rates.map((rate) => number(rate, 2)).join(", ");
+  const title = `which ${words.coordinate} each replica held; accepted ${accepted}; ${found.round_trips} round trips`;
+  const into = figure(at("swaps-plot"), {name: `${name}-swaps`, title, columns: ["update", ...coordinates.map((_, i) => `${words.coordinate} of replica ${i + 1}`)], rows: () => update.map((u, k) => [u, ...places.map((row) => coordinates[row[k]])])});
+  plot(into, {height: 60 + 28 * coordinates.length, x: {low: 0, high: Math.max(found.updates, 1), label: "measured update"}, y: {low: -0.5, high: coordinates.length - 0.5, label: words.coordinate, ticks: coordinates.map((b, i) => [i, b.toFixed(4)])}, left: 64, describe: title}, (inside, sx, sy) => {
     places.forEach((row, i) => {
       const xs = update.flatMap((u) => [sx(u), sx(u)]).slice(1), ys = row.flatMap((p) => [sy(p), sy(p)]).slice(0, -1);
       inside.append(svg("path", {class: `line s${i % 6} ${i >= 6 ? "dashed" : ""}`, d: path(xs, ys)}));

@@ -19,7 +19,7 @@ export function compare(found) {
   } else if (there.length) {
     // Campaigns may share a name: the directory tells them apart.
     const names = found.filter((one) => one.sent).map(({sent, row}) => (there.filter((other) => other.name === sent.name).length > 1 ? row.directory : sent.name));
-    curves(["compare-order-plot", "compare-chi-plot"], {series: there.flatMap((sent, i) => sent.figure.volumes.map((volume) => ({name: names[i], volume}))), published: [...published.values()], known: null,
+    curves(["compare-order-plot", "compare-chi-plot"], {series: there.flatMap((sent, i) => sent.figure.systems.map((one) => ({name: names[i], one}))), published: [...published.values()], known: null,
       words: there[0].figure.words, prefix: "compare", beside: true});
   } else for (const id of ["compare-order-plot", "compare-chi-plot"]) nothing(at(id));
   at("compare-table").replaceChildren(

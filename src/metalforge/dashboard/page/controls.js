@@ -9,13 +9,13 @@ const formsOf = (words) => [
     {name: "trajectories", label: `more ${words.update}s`, unit: `${words.update}s`, type: "number", min: 1, step: 1},
     {name: "target_error", label: "target error", unit: words.error_of, type: "number", min: 0, step: "any"}]},
   {what: "steerer", title: "Steerer", button: "change", fields: [{name: "name", label: "steerer", options: []}]},
-  {what: "volume", title: words.system, button: "add", fields: [
-    {name: "dims", label: words.system, unit: `as in ${words.system_like}`, pattern: "[0-9,\\s]+", placeholder: words.system_like, required: true}]},
+  {what: "system", title: words.system, button: "add", fields: [
+    {name: "system", label: words.system, unit: `as in ${words.system_like}`, pattern: "[0-9,\\s]+", placeholder: words.system_like, required: true}]},
   {what: "coupling", title: "Couplings", button: "add", fields: [
-    {name: "beta", label: words.coupling, unit: `as in ${words.coupling_like}`, pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true},
+    {name: "at", label: words.coupling, unit: `as in ${words.coupling_like}`, pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true},
     {name: "widen", label: "widen the range", type: "checkbox", value: "yes"}]},
   {what: "remove", title: "Remove couplings", button: "remove", fields: [
-    {name: "beta", label: words.coupling, unit: "no more visits there", pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true}]},
+    {name: "at", label: words.coupling, unit: "no more visits there", pattern: "[0-9.,\\s]+", placeholder: words.coupling_like, required: true}]},
   {what: "rewire", title: "Screen", button: "rewire", fields: [{name: "screen", label: "screen", options: [
     ["before", "in the way of the blocks"], ["beside", "beside it"], ["auto", "left to its rule"]]}]},
 ];

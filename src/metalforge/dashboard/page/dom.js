@@ -19,7 +19,14 @@ export function renew(parent, children) {
 
 export const number = (value, digits = 5) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(digits))));
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(100 * share)} %`);
-export const lattice = ([x, y, z, t]) => (t === undefined ? `${x} particles` : x === y && y === z ? `${x}\u00b3\u00d7${t}` : `${x}\u00d7${y}\u00d7${z}\u00d7${t}`);
+
+const POWERS = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079";
+// The name of a system: 16\u00b2 for [16, 16], 8\u00b3\u00d74 for [8, 8, 8, 4], N = 500 for one number; as the report writes it.
+export function systemText(system) {
+  if (system.length === 1) return `N = ${system[0]}`;
+  const n = [system.length, system.length - 1].find((count) => count > 1 && new Set(system.slice(0, count)).size === 1);
+  return n ? [`${system[0]}${POWERS[n] ?? `^${n}`}`, ...system.slice(n)].join("\u00d7") : system.join("\u00d7");
+}
 
 // How the campaign that is looked at is spoken of: its theory says so. Panels that say nothing of its target are hidden.
 export let words = {};

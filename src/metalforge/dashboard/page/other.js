@@ -1,5 +1,5 @@
 // What another steerer would have done from the record of the time bar on: its decisions, and outcomes that are modelled.
-import {at, lattice, make, number} from "./dom.js";
+import {at, make, number, systemText, words} from "./dom.js";
 import {figure, nothing} from "./figure.js";
 import {mark, path, plot, svg} from "./plot.js";
 
@@ -29,7 +29,7 @@ export const otherAgain = () => { if (shown) other(shown); };
 
 export function other(sent) {
   shown = sent;
-  const same = sent.visits.filter((v) => v.beta === v.was).length, exact = sent.visits.filter((v) => v.exact).length;
+  const same = sent.visits.filter((v) => v.coordinate === v.was).length, exact = sent.visits.filter((v) => v.exact).length;
   if (!sent.visits.length) otherSaid(`no visit was decided after record ${sent.at}`);
   else otherSaid(`${sent.steerer} from record ${sent.at} on: ${same} of ${sent.visits.length} visits are where they were; the first ${exact} rest on measurements alone. `
     + `Its own steerer, ${sent.own}, worked out in the same way, decides ${sent.own_again} of ${sent.visits.length} as it did. ${sent.note}.`);
@@ -38,24 +38,24 @@ export function other(sent) {
 }
 
 function worth(sent) {
-  const head = ["lattice", "\u03b2c", "effective samples at the peak, as it was", `with ${sent.steerer}, modelled`, "error on \u03b2c, measured", `with ${sent.steerer}, modelled`];
+  const head = [words.system, words.found, "effective samples at the peak, as it was", `with ${sent.steerer}, modelled`, `error of ${words.found}, measured`, `with ${sent.steerer}, modelled`];
   return make("table", {}, make("thead", {}, make("tr", {}, ...head.map((words) => make("th", {scope: "col"}, words)))),
-    make("tbody", {id: "other-rows"}, ...sent.volumes.map((v) => make("tr", {}, make("td", {}, lattice(v.dims)), ...(v.reason ? [make("td", {colSpan: 5}, v.reason)]
-      : [number(v.beta_c), number(v.was, 3), number(v.other, 3), number(v.error, 2), v.other_error === null ? "no chain near the peak" : number(v.other_error, 2)].map((text) => make("td", {className: "number"}, text)))))));
+    make("tbody", {id: "other-rows"}, ...sent.systems.map((v) => make("tr", {}, make("td", {}, systemText(v.system)), ...(v.reason ? [make("td", {colSpan: 5}, v.reason)]
+      : [number(v.result), number(v.was, 3), number(v.other, 3), number(v.error, 2), v.other_error === null ? "no chain near the peak" : number(v.other_error, 2)].map((text) => make("td", {className: "number"}, text)))))));
 }
 
 function draw(sent) {
   if (!sent.visits.length) return nothing(at("other-plot"));
-  const visits = sent.visits, betas = visits.flatMap((v) => [v.was, v.beta ?? v.was]), margin = 0.05 * (Math.max(...betas) - Math.min(...betas) || 0.1);
+  const visits = sent.visits, coordinates = visits.flatMap((v) => [v.was, v.coordinate ?? v.was]), margin = 0.05 * (Math.max(...coordinates) - Math.min(...coordinates) || 0.1);
   const title = `where visits were, and where ${sent.steerer} would have had them`;
-  const into = figure(at("other-plot"), {name: `other-${sent.steerer}`, title, columns: ["seconds", "lattice", "beta as it was", "by", `beta with ${sent.steerer}`, "by", "rests on measurements alone", "updates", "chi, modelled", "error, modelled", "why"],
-    rows: () => visits.map((v) => [v.seconds, lattice(v.dims), v.was, v.was_by, v.beta, v.by, v.exact ? "yes" : "no", v.updates, v.chi, v.error, v.reason])});
+  const into = figure(at("other-plot"), {name: `other-${sent.steerer}`, title, columns: ["seconds", words.system, `${words.coordinate} as it was`, "by", `${words.coordinate} with ${sent.steerer}`, "by", "rests on measurements alone", "updates", "chi, modelled", "error, modelled", "why"],
+    rows: () => visits.map((v) => [v.seconds, systemText(v.system), v.was, v.was_by, v.coordinate, v.by, v.exact ? "yes" : "no", v.updates, v.chi, v.error, v.reason])});
   const key = [{shape: 0, classes: "point f0", words: "as it was"}, {shape: 3, classes: "point f1", words: `${sent.steerer}, by measurements alone`}, {shape: 3, classes: "hollow s1", words: `${sent.steerer}, by modelled outcomes`}];
-  plot(into, {height: 230, x: {low: -0.5, high: visits.length - 0.5, label: `visit after record ${sent.at}`}, y: {low: Math.min(...betas) - margin, high: Math.max(...betas) + margin, label: "\u03b2"}, key, describe: at("other-said").textContent}, (inside, sx, sy) => {
+  plot(into, {height: 230, x: {low: -0.5, high: visits.length - 0.5, label: `visit after record ${sent.at}`}, y: {low: Math.min(...coordinates) - margin, high: Math.max(...coordinates) + margin, label: words.coordinate}, key, describe: at("other-said").textContent}, (inside, sx, sy) => {
     visits.forEach((v, i) => {
-      if (v.beta !== null) inside.append(svg("path", {class: "line grid", d: path([sx(i), sx(i)], [sy(v.was), sy(v.beta)])}));
-      inside.append(mark(0, sx(i), sy(v.was), "point f0", `${lattice(v.dims)}, as it was: ${number(v.was)}, ${v.was_by}`));
-      if (v.beta !== null) inside.append(mark(3, sx(i), sy(v.beta), v.exact ? "point f1" : "hollow s1", `${lattice(v.dims)}, ${v.by}: ${number(v.beta)}, ${v.reason}`));
+      if (v.coordinate !== null) inside.append(svg("path", {class: "line grid", d: path([sx(i), sx(i)], [sy(v.was), sy(v.coordinate)])}));
+      inside.append(mark(0, sx(i), sy(v.was), "point f0", `${systemText(v.system)}, as it was: ${number(v.was)}, ${v.was_by}`));
+      if (v.coordinate !== null) inside.append(mark(3, sx(i), sy(v.coordinate), v.exact ? "point f1" : "hollow s1", `${systemText(v.system)}, ${v.by}: ${number(v.coordinate)}, ${v.reason}`));
     });
   });
 }

@@ -22,10 +22,10 @@ export function campaigns(rows, chosen, choose, compared, comparing) {
 
 export function headline(state) {
   const {view} = state;
-  at("headline").replaceChildren(...state.volumes.flatMap((volume) => [
-    make("p", {}, `${volume.lattice}: `, make("span", {className: "big"}, volume.found || words.missing),
-      make("span", {className: "soft"}, !volume.found ? ` ${volume.reason}` : volume.established ? " established" : " not established")),
-    make("ul", {className: "evidence"}, ...volume.evidence.map((item) => make("li", {className: item.holds ? "" : "lacks"},
+  at("headline").replaceChildren(...state.systems.flatMap((one) => [
+    make("p", {}, `${one.system}: `, make("span", {className: "big"}, one.found || words.missing),
+      make("span", {className: "soft"}, !one.found ? ` ${one.reason}` : one.established ? " established" : " not established")),
+    make("ul", {className: "evidence"}, ...one.evidence.map((item) => make("li", {className: item.holds ? "" : "lacks"},
       `${item.holds ? "\u2713" : "\u2717"} ${item.name}: ${item.found}`, make("span", {className: "soft"}, item.needed ? ` (${item.needed})` : "")))),
   ]), make("p", {id: "infinite"}));
   at("budgets").replaceChildren(
@@ -42,10 +42,10 @@ export function headline(state) {
 const joulesOf = ({energy, idle, held_s: held}) => `${number(energy.value, 4)} J` + (idle ? ` for its work and ${number(idle.value, 4)} J idle in ${number(held, 4)} s` : "");
 
 export function infinite(sent) {
-  const there = at("infinite"), found = sent?.summary.infinite_volume;
+  const there = at("infinite"), found = sent?.summary.infinite;
   if (there === null) return;
   if (!found) return there.replaceChildren();
-  const text = found.value === null ? `infinite volume: ${found.reason}` : `infinite volume: ${words.found} = ${sent.quoted}`;
+  const text = found.value === null ? `${found.name}: ${found.reason}` : `${found.name}: ${words.found} = ${sent.quoted}`;
   there.replaceChildren(text + (found.value === null ? "" : found.established ? ", established" : ", not established"));
 }
 
@@ -64,7 +64,7 @@ export function decisions(rows, current, go) {
   renew(at("decision-rows"), shown.slice(-300).reverse().map((d) => {
     const open = make("button", {type: "button", className: "link", onclick: () => go(d.at), "data-key": d.at, "aria-label": `state at record ${d.at}`}, String(d.at));
     const line = make("tr", {}, make("td", {className: "number"}, open), make("td", {className: "number"}, `${d.seconds.toFixed(1)} s`), make("td", {className: "number"}, d.what),
-      make("td", {}, d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by), ...[d.chain, number(d.beta), number(d.value), number(d.baseline)].map((text) => make("td", {className: "number"}, text)),
+      make("td", {}, d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by), ...[d.chain, number(d.coordinate), number(d.value), number(d.baseline)].map((text) => make("td", {className: "number"}, text)),
       make("td", {className: "why"}, d.reason));
     if (d.at === current) line.setAttribute("aria-current", "true");
     return line;

@@ -87,8 +87,8 @@ export function band(xs, low, high) {
   return `${path(xs, high)}${path([...xs].reverse(), [...low].reverse()).replace("M", "L")}Z`;
 }
 
-export function vertical(into, sx, beta, {top, bottom}, classes) {
-  into.append(svg("line", {class: classes, x1: sx(beta), x2: sx(beta), y1: top, y2: bottom}));
+export function vertical(into, sx, x, {top, bottom}, classes) {
+  into.append(svg("line", {class: classes, x1: sx(x), x2: sx(x), y1: top, y2: bottom}));
 }
 
 export function horizontal(into, sy, value, {left, right}, classes) {

@@ -8,8 +8,7 @@
     /state_json      text: trajectory counter, seeds, state of the algorithm
     /series/NAME     float64, any shape: measurements so far
 
-The file is sealed (`core.sealed_files`): every dataset and the list of them have a checksum. Version 1 has the build
-level of the CPU's kernels, `isa`, in place of engine and family.
+The file is sealed (`core.sealed_files`): every dataset and the list of them have a checksum.
 """
 
 import re
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 from metalforge import __version__
 from metalforge.core.files import PathLike, naming
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
-from metalforge.native.engine import family_of_level
 
 from . import _links as files
 from ._links import ConfigurationFileError, Precision
@@ -33,7 +31,6 @@ FORMAT = "metalforge-checkpoint"
 FORMAT_VERSION = 2
 
 _TEXTS = {
-    "1": ("format", "format_version", "package_version", "isa", "precision"),
     "2": ("format", "format_version", "package_version", "engine", "family", "precision"),
 }
 """The attributes of each version."""
@@ -121,13 +118,12 @@ def _checkpoint_of(sealed: Sealed) -> Checkpoint:
     files.check_finite(pairs, "links")
     if sealed.texts.keys() != {"spec_json", "state_json"}:
         raise ConfigurationFileError(f"wanted the texts spec_json and state_json, got {sorted(sealed.texts)}")
-    first = texts["format_version"] == "1"
     return Checkpoint(
         links=pairs.astype(pairs.dtype.newbyteorder("=")).view(f"c{2 * pairs.itemsize}")[..., 0],
         spec_json=sealed.texts["spec_json"],
         state_json=sealed.texts["state_json"],
-        engine=f"cpu:{texts['isa']}" if first else texts["engine"],
-        family=family_of_level(texts["isa"]) if first else texts["family"],
+        engine=texts["engine"],
+        family=texts["family"],
         precision=precision,
         package_version=texts["package_version"],
         series={name.removeprefix("series/"): values.astype(np.float64) for name, values in data.items()},

@@ -1,0 +1,37 @@
+"""`campaign.jsonl` is the journal of a campaign that established its number: it must be read with the same content."""
+
+from pathlib import Path
+
+import pytest
+
+from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.state import fold
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.records import Record
+
+FILE = Path(__file__).with_name("campaign.jsonl")
+DIGEST = "adee90a5651d04cc051cc871c820d8dc62653095505b8acdfcc9cafb60d920c6"
+
+
+@pytest.fixture(scope="module")
+def contents():
+    return read_journal(FILE, Record)
+
+
+def test_rows_decisions_and_looks_are_as_they_were_written(contents):
+    state = fold(contents.records)
+    assert contents.torn is None
+    assert (state.digest(), state.trajectories, state.finished.stopped_by) == (DIGEST, 4200, "trajectories")
+    assert all(look.evidence for look in state.estimates)
+
+
+def test_the_verdict_and_its_number_can_be_derived_again(contents):
+    state = fold(contents.records)
+    found = summary_of(state, result_of(state))
+    assert found.result.established
+    assert (found.result.name, found.result.reason) == ("beta_c", None)
+    assert (found.result.value, found.result.error) == (
+        pytest.approx(5.0847623, abs=1e-6),
+        pytest.approx(0.0068195, rel=1e-3),
+    )
+    assert all(item.holds for item in found.evidence)
