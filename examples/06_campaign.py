@@ -27,4 +27,4 @@ same = whole.state.digest() == resumed.state.digest()
 print(f"{whole.state.trajectories} updates on {len(whole.rows)} chains; interrupted and resumed, the same bits: {same}")
 for visit in whole.state.visits[-3:]:
     print(f"beta {visit.coordinate:.3f}: {visit.reason}")
-print(whole.reason if whole.result is None else f"beta_c = {whole.result:.4f} +- {whole.error:.4f}")
+print(whole.reason if whole.value is None else f"beta_c = {whole.value:.4f} +- {whole.error:.4f}")

@@ -35,7 +35,7 @@ def small_campaign(updates: int) -> tuple[float | None, bool]:
         running=campaign.Running(deterministic=True, producers=2),
     )
     found: campaign.Results = campaign.run(spec)
-    return found.result, found.established
+    return found.value, found.established
 
 
 if __name__ == "__main__":

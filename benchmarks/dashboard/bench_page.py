@@ -41,7 +41,7 @@ EVENTS, EVENT_S, RECORDS = 20, 1.0, 4
 PAIRS, UPDATES = 10, 200
 """Pairs of campaigns with and without a page, and updates of each half."""
 PATIENCE_MS = 120_000
-USABLE = "() => document.querySelector('#loop-plot svg') && document.querySelector('#headline .big')"
+USABLE = "() => document.querySelector('#second-plot svg') && document.querySelector('#headline .big')"
 WATCH = """() => {
   window.seenAt = new Map();
   new MutationObserver(() => {

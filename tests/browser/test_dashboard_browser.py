@@ -2,29 +2,31 @@
 
 import pytest
 
-from reference.dashboard_pages import HOSTILE, LINES, campaign, hostile_lines, served
+from reference.dashboard_pages import HOSTILE, LINES, QUOTED, RECORDS, campaign, hostile_lines, records_in, served
 
 pytestmark = pytest.mark.browser
+
+PART = LINES[:90]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     one, other = (tmp_path_factory.mktemp(name) for name in ("one", "other"))
-    with served(campaign(one), campaign(other, LINES[:90])) as page:
+    with served(campaign(one), campaign(other, PART)) as page:
         yield page
 
 
 def test_a_campaign_streams_in_while_it_runs(tmp_path, open_tab):
-    there = campaign(tmp_path / "run", LINES[:60])
+    there = campaign(tmp_path / "run", LINES[:40])
     with served(there) as page:
         tab = open_tab(page.opened.link)
-        tab.waits_for("60 of 60", "#time-text")
-        for end in (150, len(LINES)):
+        for end in (40, 80, len(LINES)):
             campaign(there, LINES[:end])
-            tab.waits_for(f"{end} of {end}", "#time-text")
+            records = records_in(LINES[:end])
+            tab.waits_for(f"{records} of {records}", "#time-text")
         tab.waits_for("finished", "#status")
-        tab.waits_for("5.0900(75)", "#headline")
-        tab.waits_for(f"as of record {len(LINES)}", "#transition-at")
+        tab.waits_for(QUOTED, "#headline")
+        tab.waits_for(f"as of record {RECORDS}", "#transition-at")
         assert tab.page.locator("#chi-plot svg svg .point").count() == 5
         assert tab.page.locator("#chi-plot path.band").count() >= 1
         assert tab.page.locator("#second-plot svg svg path.s1").count() == 1
@@ -35,13 +37,13 @@ def test_a_campaign_streams_in_while_it_runs(tmp_path, open_tab):
 
 def test_every_panel_goes_back_to_a_record_and_the_address_leads_there(finished, open_tab):
     tab = open_tab(finished.opened.link)
-    tab.waits_for("303 of 303", "#time-text")
+    tab.waits_for(f"{RECORDS} of {RECORDS}", "#time-text")
     now = tab.text("#decision-count")
     tab.page.focus("#time")
     tab.page.locator("#time").evaluate("slider => { slider.value = 60; slider.dispatchEvent(new Event('input')); }")
     tab.waits_for("as it was at record 60", "#status")
     tab.waits_for("as of record 60", "#transition-at")
-    assert "60 of 303" in tab.text("#time-text")
+    assert f"60 of {RECORDS}" in tab.text("#time-text")
     assert tab.text("#decision-count") != now
     assert "at=60" in tab.page.url
     before = tab.text("#headline")
@@ -59,7 +61,7 @@ def test_every_panel_goes_back_to_a_record_and_the_address_leads_there(finished,
 
 def test_campaigns_chains_and_filters_are_chosen_by_keyboard(finished, open_tab):
     tab = open_tab(finished.opened.link)
-    tab.waits_for("303 of 303", "#time-text")
+    tab.waits_for(f"{RECORDS} of {RECORDS}", "#time-text")
     tab.page.select_option("#chain", "c0002")
     tab.page.wait_for_function("() => location.hash.includes('chain=c0002')")
     tab.page.select_option("#filter-what", "visit")
@@ -67,7 +69,8 @@ def test_campaigns_chains_and_filters_are_chosen_by_keyboard(finished, open_tab)
     assert set(kinds) == {"visit"}
     tab.page.focus("#campaign-rows tr:nth-child(2) button")
     tab.page.keyboard.press("Enter")
-    tab.waits_for("90 of 90", "#time-text")
+    part = records_in(PART)
+    tab.waits_for(f"{part} of {part}", "#time-text")
     assert "campaign=1" in tab.page.url
     assert tab.wrong == []
 
@@ -76,7 +79,7 @@ def test_campaigns_chains_and_filters_are_chosen_by_keyboard(finished, open_tab)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_telephones_and_walls_by_day_and_night(finished, open_tab, width, scheme):
     tab = open_tab(finished.opened.link, viewport={"width": width, "height": 900}, color_scheme=scheme)
-    tab.waits_for("as of record 303", "#transition-at")
+    tab.waits_for(f"as of record {RECORDS}", "#transition-at")
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 26)")
@@ -99,7 +102,7 @@ def test_damage_is_a_line_on_the_page_which_goes_on_when_it_is_mended(tmp_path, 
         tab = open_tab(page.opened.link)
         tab.waits_for("damaged", "#problem")
         campaign(there)
-        tab.waits_for("303 of 303", "#time-text")
+        tab.waits_for(f"{RECORDS} of {RECORDS}", "#time-text")
         tab.waits_for("finished", "#status")
         assert tab.page.locator("#problem").is_hidden()
         assert tab.wrong == []

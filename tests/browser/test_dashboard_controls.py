@@ -54,7 +54,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     spec = run.campaign.spec
     assert (spec.steering.steerer, spec.steering.points) == ("uniform", (5.05,))
     assert spec.theory.volumes == ((4, 4, 4, 2), (8, 8, 8, 2))
-    assert "refused, an added volume" in filled(tab, "system", system="8,8,8,2")
+    assert "refused, an added system" in filled(tab, "system", system="8,8,8,2")
     assert "fill in" in filled(tab, "extend", seconds="", target_error="")
     tab.page.click("#control-resume")
     tab.waits_for("running", "#status")
@@ -72,7 +72,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     tab.waits_for("stop", "#decision-rows")
     said = tab.page.locator("#decision-rows tr td:last-child").all_inner_texts()
     assert [line.split(",")[0].split()[0] for line in said] == [
-        "stop", "resume", "volume", "rewire", "remove", "coupling", "coupling", "volume", "steerer", "extend", "pause",
+        "stop", "resume", "system", "rewire", "remove", "coupling", "coupling", "system", "steerer", "extend", "pause",
     ]  # fmt: skip
     assert all("(page)" in by for by in tab.page.locator("#decision-rows tr td:nth-child(4)").all_inner_texts())
     assert tab.wrong == []

@@ -16,6 +16,16 @@ from .watched_campaigns import lines_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "formats" / "campaign.jsonl"
 LINES = GOLDEN.read_bytes().splitlines(keepends=True)
+
+
+def records_in(lines):
+    """Return how many records lines hold."""
+    return sum(len(json.loads(line)["records"]) for line in lines)
+
+
+RECORDS = records_in(LINES)
+QUOTED = "5.0848(68)"
+"""What the campaign of these lines found."""
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 

@@ -99,5 +99,5 @@ def test_a_campaign_finds_the_peak_that_an_independent_code_found():
     found = run(spec)
     assert found.established
     value, error = INDEPENDENT[dims]
-    assert abs(found.beta_c - value) < 3 * np.hypot(found.error, error)
+    assert abs(found.value - value) < 3 * np.hypot(found.error, error)
     assert {lane for log in found.state.chains.values() for lane in log.made_on} == {"cuda:0"}

@@ -76,6 +76,13 @@ class ChainAddress(NamedTuple):
         return hashlib.sha256(said).hexdigest()
 
 
+class ArrayLook(NamedTuple):
+    """A configuration as observables see it; they leave the arrays as they are."""
+
+    arrays: Configuration
+    place: Place
+
+
 class ArrayRun:
     """A chain that moves update by update, with its rows in `log`."""
 
@@ -86,7 +93,8 @@ class ArrayRun:
             with strangers_code(f"the theory `{theory.table()}` failed to begin a chain"):
                 arrays = dict(theory.begin(place, address.numbers(BEGIN)))
         self.arrays = arrays
-        self.log = RowLog(theory.columns(), fill=0.0)
+        self.measured_besides = theory.measured
+        self.log = RowLog(theory.row_columns, fill=0.0, held=self.measured_besides.names)
         self.job = msgspec.Raw(b"null")
         """What the owner of the run wants back from a checkpoint, as JSON."""
         self._measuring = False
@@ -110,7 +118,8 @@ class ArrayRun:
         theory, phase, update = self.address.theory, self.phase, self.log.end
         with strangers_code(f"the theory `{theory.table()}` failed in update {update}"):
             row = theory.update(self.arrays, self.address.place, self.address.numbers(update))
-            values = {name: float(row[name]) for name in self.log.columns}
+            values = {name: float(row[name]) for name in theory.columns()}
+        values |= self.measured_besides.of(ArrayLook(self.arrays, self.address.place), update, phase)
         if not all(map(math.isfinite, values.values())):
             raise ChainFaultError(f"update {update} at {self.address.place.at:g} gave no finite observables")
         if phase == "warmup":
@@ -161,7 +170,7 @@ class ArrayRun:
         found = load_arrays(path)
         try:
             notes = msgspec.json.decode(found["notes"].tobytes(), type=_Notes)
-            columns = {name: found[ROW + name] for name in address.theory.columns()}
+            columns = {name: found[ROW + name] for name in address.theory.row_columns}
         except (KeyError, ValueError) as error:
             raise SpecError(
                 f"{path} is not the checkpoint of a chain of `{address.theory.table()}`: {error}"

@@ -4,11 +4,11 @@ The campaign's own planner is asked again for every visit that was decided after
 for the same volume, with another steerer; it is told a visit's outcome when that visit ended. So the decisions are the
 steerer's own. Outcomes at couplings that were not run are reweighted from all chains of the journal,
 
-    chi(coordinate) = V_s (<O^2> - <O>^2)_beta,     error^2 = chi^2 (B4 - 1) tau / n,
+    chi(x) = V (<O^2> - <O>^2)_x,     error^2 = chi^2 (B4 - 1) tau / n,
 
 with tau_int of the chains around it and the n updates that the visits there would have had: they are modelled, and so
 is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
-is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of result goes as
+is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of the peak goes as
 1 / sqrt of that. Left out: what the evidence asked for after that record, and lengths that heads chose.
 
 Where a ladder of chains that exchange couplings is, is no steerer's choice: with any that looks at results it is run as
@@ -67,7 +67,7 @@ class OtherVisit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the visits of a volume are worth: effective samples at its peak, and the error of result.
+    """What the visits of a volume are worth: effective samples at its peak, and the error of that.
 
     `was` and `other` are both computed from where and how long chains ran; `error` was measured, `other_error` is
     modelled.

@@ -4,7 +4,7 @@ Who makes results of rows is the theory's `Analysis`; `PEAK`, that of a suscepti
 
 The target's error is also what decides which system gets more work. With `budget.target_of = "first"` it is that of the
 first system. With "infinite" it is the extrapolation of the systems on one line (`analysis.finite_size`):
-result = sum_i c_i beta_i, so that
+limit = sum_i c_i peak_i, so that
 
     sigma^2 = sum_i c_i^2 sigma_i^2,     - d sigma^2 / d work_i = c_i^2 sigma_i^2 / work_i
 
@@ -106,7 +106,7 @@ PEAK = PeakAnalysis()
 
 
 def plan_of(state: CampaignState, system: System) -> PlannedPoints:
-    """Return how many coordinate of a volume the campaign means to look at first, and how many have a complete visit.
+    """Return how many points of a system the campaign looks at first, and how many have a complete visit.
 
     They are those that were asked for by name, and as many others as the steerer begins with.
     """

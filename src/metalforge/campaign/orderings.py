@@ -142,8 +142,8 @@ def arrange(ordering: str, systems: Volumes, sites: Mapping[str, int]) -> Arrang
     substrates = tuple(sorted(sites, key=lambda name: sites[name] > 0) if chosen.wide_last else sites)
     if len(systems) < chosen.systems:
         raise SpecError(
-            f"ordering {ordering} wants {chosen.systems} systems, of which the first is the one that result is quoted "
-            f"for. Got {len(systems)}\nhint: lattice.systems = [[8, 8, 8, 4], [4, 4, 4, 4]]"
+            f"ordering {ordering} wants {chosen.systems} systems, of which the first is the one that the result is "
+            f"quoted for. Got {len(systems)}\nhint: lattice.volumes = [[8, 8, 8, 4], [4, 4, 4, 4]]"
         )
     return Arrangement(
         ordering=ordering,

@@ -15,7 +15,7 @@ import msgspec
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.files import opened
-from metalforge.core.plugins import load_files, plugin_folder
+from metalforge.core.plugins import load_files, load_named_files, plugin_folder
 
 from .orderings import AUTO, arrange, ordering_of
 from .steerers import SystemScan, find_steerer
@@ -85,6 +85,8 @@ class Steering(SpecTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.steerer:
+            find_steerer(self.steerer)  # says which there are
         if isinstance(self.prior, tuple):
             PeakPrior(*self.prior)  # says what is wrong with it
             if self.steerer and not find_steerer(self.steerer).expects:
@@ -203,7 +205,7 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
                 raise SpecError(f"`running.lanes` may run systems of the spec only. Got {unknown[0]}")
         served = [system for lane in self.running.lanes for system in lane.systems or systems]
         if self.running.lanes and (idle := [system for system in systems if system not in served]):
-            raise SpecError(f"`running.lanes` leave a volume to nobody: {idle[0]}\nhint: name it in one of them")
+            raise SpecError(f"`running.lanes` leave a system to nobody: {idle[0]}\nhint: name it in one of them")
         if outside := [at for at in self.steering.points if not self.covers(at)]:
             raise SpecError(
                 f"`steering.points` must lie within {self.theory.coordinate} {self.theory.low:g} to "
@@ -263,7 +265,7 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         return any(abs(at - other) <= reach for other in others)
 
     def scan(self, system: System) -> SystemScan:
-        """Return what the steerer of a volume is made from."""
+        """Return what the steerer of a system is made from."""
         return SystemScan(
             low=self.theory.low,
             high=self.theory.high,
@@ -305,11 +307,15 @@ def spec_from(plain: Mapping[str, Any]) -> CampaignSpec:
     if not (named := [name for name in plain if name not in fields]):
         raise SpecError(f"a campaign has a table of its physics: {_tables()}\nhint: an empty one has its defaults")
     if len(named) > 1:
+        load_named_files()
+        if strange := [name for name in named if name not in theory_names()]:
+            raise msgspec.ValidationError(f"Object contains unknown field `{strange[0]}`")
         raise SpecError(f"a campaign is of one physics: {_tables()}. Got {' and '.join(map(repr, named))}")
     (name,) = named
+    kind = find_theory(name).table()
     if not isinstance(plain[name], Mapping):
-        raise SpecError(f"Object contains unknown field `{name}`")
-    table = {**plain[name], "kind": find_theory(name).table()}
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(plain[name]).__name__}` - at `$.{name}`")
+    table = {**plain[name], "kind": kind}
     return converted({**{key: value for key, value in plain.items() if key != name}, "theory": table})
 
 
@@ -330,8 +336,9 @@ def load_spec(path: Path) -> CampaignSpec:
             plugins = plain.get("plugins", [])
             if not isinstance(plugins, list) or not all(isinstance(one, str) for one in plugins):
                 raise SpecError(f"`plugins` must be a list of files. Got {plugins!r}")
-            load_files(Path(path).parent / one for one in plugins)
-            return spec_from(plain)
+            files = [str((Path(path).parent / one).resolve()) for one in plugins]
+            load_files(files)
+            return spec_from(plain | {"plugins": files} if files else plain)
         except ValueError as error:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.observables import Measured, find_observables, observables_of
 from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
 
 from .table import SpecTable
@@ -45,6 +46,11 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .state import ChainLog
 
 GROUP = "metalforge.theories"
+NOTES = {
+    "observables": ("Observables that rows have besides, by name",),
+    "observe_every": ("Updates from one measurement of them to the next; rows between repeat the last", "updates"),
+}
+"""What is said of the fields that every theory has."""
 System: TypeAlias = tuple[int, ...]
 """Names a system."""
 Start: TypeAlias = str
@@ -141,6 +147,16 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     """The orderings that it can run in; empty: all."""
     shortest_warmup: ClassVar[int] = 1
     """Updates of a chain's warm-up, at least: what looks at them has no word of fewer."""
+    LEAST: ClassVar[dict[str, float]] = {"observe_every": 1}
+
+    observables: tuple[str, ...] = ()
+    observe_every: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if twice := [name for name in self.observables if name in self.columns() or self.observables.count(name) > 1]:
+            raise SpecError(f"`{self.table()}.observables` names what rows have anyway, or names it twice: {twice[0]}")
+        find_observables(self.table(), self.observables)
 
     @classmethod
     def table(cls) -> str:
@@ -153,10 +169,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
         They stand in the file `spec_text.toml` beside the theory, if there is one.
         """
+        own: dict[str, tuple[str, ...]] = {"": ((cls.__doc__ or cls.table()).partition("\n")[0],)}
         file = Path(str(sys.modules[cls.__module__].__file__)).with_name("spec_text.toml")
-        if not file.is_file():
-            return {"": ((cls.__doc__ or cls.table()).partition("\n")[0],)}
-        return msgspec.toml.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
+        if file.is_file():
+            own = msgspec.toml.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
+        return {**NOTES, **own}
 
     # -- systems and the coordinate ------------------------------------------------------------------------------------
 
@@ -242,8 +259,18 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         return "its chains run on cores"
 
     def columns(self) -> tuple[str, ...]:
-        """Return the observables that rows have."""
+        """Return the observables that rows always have."""
         return "energy", "order"
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns of rows, with the observables that were asked for."""
+        return (*self.columns(), *self.observables)
+
+    @property
+    def measured(self) -> Measured:
+        """The observables that were asked for, and when they are measured."""
+        return Measured(find_observables(self.table(), self.observables), self.observe_every)
 
     def begin(self, place: Place, numbers: np.random.Generator) -> Configuration:
         """Return the arrays of a new chain."""
@@ -351,12 +378,10 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     def described(self, name: str) -> Described:
         """Return how a column is shown."""
-        return Described(name, name)
-
-    @property
-    def also_measured(self) -> tuple[str, ...]:
-        """Observables that were asked for besides what every chain has: their means are in the summary."""
-        return ()
+        found = observables_of(self.table()).get(name)
+        if found is None:
+            return Described(name, name)
+        return Described(name, found.label, found.error, found.transform, found.text)
 
     @property
     def size_law(self) -> "SizeLaw | None":
@@ -458,9 +483,9 @@ def find_theory(name: str) -> type[Theory]:
         load_named_files()
     if name not in _KINDS:
         if name not in plugin_names(GROUP):
-            raise UnknownNameError(
-                f"theory (--plugin FILE.py or {FILES} name a file that has one)", name, theory_names()
-            )
+            error = UnknownNameError("theory", name, theory_names())
+            error.add_note(f"hint: a theory in a file is loaded by --plugin FILE.py, or where {FILES} names the file")
+            raise error
         register_theory(load_plugin(GROUP, name))
     return _KINDS[name]
 
@@ -479,7 +504,12 @@ def decoded(kind: type, value: Any) -> Any:
         raise NotImplementedError(f"no decoding of {kind}")
     if not isinstance(value, dict) or not isinstance(name := value.get("kind"), str):
         raise ValueError("`theory` must be a table with a `kind`")
-    return msgspec.convert(value, find_theory(name))
+    kind = find_theory(name)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, _, inner = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{what} - at `$.{name}{inner or '`'}") from error
 
 
 if TYPE_CHECKING:

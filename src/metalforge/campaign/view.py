@@ -2,7 +2,7 @@
 
 Everything comes from the journal, so that a run, another process' run and a finished one look alike. The rate is
 updates per second of wall time, by the journal's clock; the time left is that of the budget that ends first, where the
-error on result falls as n^(-1/2).
+error on the result falls as n^(-1/2).
 """
 
 from collections import Counter

@@ -75,6 +75,8 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
     longest, monitor = spec.warmup.longest, Monitor(spec.warmup, early=spec.ends_warm_up_early)
     rows = slice(log.quenched, log.quenched + longest)
     columns = {name: log.column(name, measured=False)[rows].tolist() for name in log.columns}
+    if not columns:  # decisions are written before the rows that they are about
+        return None
     energy, order = spec.theory.warmup_columns(columns)
     # Trajectories tune their step in the first half of the longest warm-up; chains of a ladder end it together.
     least = (longest + 1) // 2 if spec.theory.tuned else 0

@@ -6,6 +6,7 @@ import warnings
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.escapes import escaped
-from metalforge.core.plugins import PluginWarning
+from metalforge.core.plugins import PluginWarning, load_files
 
 from .guard import EXIT_CODES, guarded
 from .output import print_text
@@ -43,6 +44,10 @@ def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where an error comes from; anywhere on the line.")
     ] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file with a theory, a steerer or an observable, which is run; anywhere on the line."),
+    ] = None,
 ) -> None:
     """Take the options that stand before a verb; each does its work elsewhere."""
 
@@ -80,8 +85,26 @@ def _show_warning(message: Warning | str, *where: object, **more: object) -> Non
     sys.stderr.write(escaped(f"warning: {message}\n", lines=True))
 
 
+def _plugins_apart(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments without ``--plugin FILE``, and the files."""
+    rest: list[str] = []
+    files: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        name, equals, file = argument.partition("=")
+        if name != "--plugin":
+            rest.append(argument)
+            continue
+        if not (file := file if equals else next(given, "")):
+            raise SpecError("`--plugin` needs a file\nhint: --plugin FILE.py")
+        files.append(file)
+    return rest, files
+
+
 def _called(arguments: list[str]) -> int:
     """Run what the arguments ask for and return the exit code."""
+    arguments, plugins = _plugins_apart(arguments)
+    load_files(plugins)
     for before, argument in pairwise(["", *arguments]):
         if not argument or re.fullmatch("--[a-z-]+=", argument):
             name = argument.removesuffix("=") or before

@@ -134,6 +134,9 @@ def scan(
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
+    observable: Annotated[
+        list[str] | None, typer.Option(help="An observable that rows have besides, by name; may be given several times.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it to the cluster; `attach` comes back.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Serve the live page beside it, for a browser.")] = False,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
@@ -150,7 +153,7 @@ def scan(
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
     more = asked(system, coupling, None, widen=widen, **budget, **where)
-    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
+    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights, observable), more)
     if print_spec:
         print_text(spec_text(wanted))
         return
@@ -223,16 +226,18 @@ def note_finished(state: "CampaignState", directory: Path) -> None:
 
 
 def _cluster_of(directory: Path, asked: str | None) -> str:
-    """Return the cluster that a campaign goes on with: what is asked for, else what it has run on."""
+    """Return the cluster that a campaign goes on with: what is asked for, else what it has run on.
+
+    The plug-ins that its spec names are loaded, as `scan` loads those of any spec that it is given.
+    """
     from metalforge.campaign.spec import load_spec
     from metalforge.core.errors import SpecError
 
-    if asked is not None:
-        return asked
     try:
-        return load_spec(directory / "spec.toml").running.cluster
+        there = load_spec(directory / "spec.toml").running.cluster
     except SpecError:
-        return ""  # whoever resumes says what is wrong with the directory
+        there = ""  # whoever resumes says what is wrong with the directory
+    return there if asked is None else asked
 
 
 def replay(
@@ -367,7 +372,7 @@ def watch(directory: Directory, as_json: Json = False) -> None:
                 last = record
             if killed and not seen:
                 break
-    sys.stderr.write(f"the process of this campaign is gone; go on with: metalforge resume {directory}\n")
+    sys.stderr.write(f"the process of this campaign is gone; go on with: {resuming(directory)}\n")
     raise typer.Exit(AGAIN)
 
 
@@ -378,12 +383,14 @@ def _spec(
     seed: int | None,
     energy: str | None,
     weights: Path | None,
+    observables: list[str] | None,
 ) -> "CampaignSpec":
     """Return the spec of a file or a preset, with what the command line changes."""
     import msgspec
 
     from metalforge.campaign.spec import converted, load_spec, preset
     from metalforge.core.errors import SpecError
+    from metalforge.core.plugins import loaded_files
 
     if path is not None and name is not None:
         raise SpecError(f"a spec or a preset is wanted. Got both, {path} and `{name}`\nhint: leave one of them out")
@@ -394,6 +401,9 @@ def _spec(
         plain["running"]["energy"] = energy
     if weights is not None:
         plain["screening"]["weights"] = str(weights)
+    if observables:
+        plain["theory"]["observables"] = [*plain["theory"]["observables"], *observables]
+    plain["plugins"] = loaded_files()
     return converted(plain)
 
 
@@ -427,12 +437,19 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
         raise broke from broke.__cause__
     if state.finished is None:
         sys.stderr.write(
-            f"interrupted ({state.interrupted[-1].reason}); go on with: metalforge resume {campaign.directory}\n"
+            f"interrupted ({state.interrupted[-1].reason}); go on with: {resuming(campaign.directory)}\n"
         )
         raise typer.Exit(AGAIN)
     found = Results(state, campaign.directory)
     found.report()
     _say(found, as_json)
+
+
+def resuming(directory: Path) -> str:
+    """Return the command that goes on with a campaign of this process."""
+    from metalforge.core.plugins import with_plugins
+
+    return with_plugins(f"metalforge resume {directory}")
 
 
 def note_what_is_kept(error: Exception, directory: Path) -> None:
@@ -442,7 +459,7 @@ def note_what_is_kept(error: Exception, directory: Path) -> None:
 
     if not begun(directory / JOURNAL):
         return
-    error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
+    error.add_note(f"hint: what was done is kept; go on with: {resuming(directory)}")
     if is_fault(error):
         error.add_note(f"hint: attach {directory} to the report")
 

@@ -5,6 +5,7 @@ down; asking for a missing one lists what is installed.
 """
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -108,6 +109,16 @@ def load_files(paths: Iterable[Path | str]) -> None:
         named = [part for part in os.environ.get(FILES, "").split(os.pathsep) if part]
         if str(where) not in named:
             os.environ[FILES] = os.pathsep.join([*named, str(where)])
+
+
+def loaded_files() -> tuple[str, ...]:
+    """Return the files of plug-ins that were loaded, in order."""
+    return tuple(str(module.__file__) for name, module in sys.modules.items() if name.startswith(_PREFIX))
+
+
+def with_plugins(command: str) -> str:
+    """Return a command line of ours with the files of plug-ins that it needs to do what this process does."""
+    return " ".join([command, *(f"--plugin {shlex.quote(file)}" for file in loaded_files())])
 
 
 def load_named_files() -> None:

@@ -52,10 +52,15 @@ class Rowed(Protocol):
 
 
 class RowLog:
-    """Rows from update `first` on; `fill` stands where an update has no such number, and the phase tells."""
+    """Rows from update `first` on; `fill` stands where an update has no such number, and the phase tells.
 
-    def __init__(self, names: Iterable[str], *, first: int = 0, fill: float = math.nan) -> None:
-        self.first, self.fill = first, fill
+    A column of `held` repeats its last number instead: what is not measured after every update.
+    """
+
+    def __init__(
+        self, names: Iterable[str], *, first: int = 0, fill: float = math.nan, held: Iterable[str] = ()
+    ) -> None:
+        self.first, self.fill, self.held = first, fill, frozenset(held)
         self.phases: list[Phase] = []
         self.columns: dict[str, list[float]] = {name: [] for name in names}
 
@@ -68,7 +73,16 @@ class RowLog:
         """Take the next row."""
         self.phases.append(row.phase)
         for name, column in self.columns.items():
-            column.append(row.values.get(name, self.fill))
+            column.append(row.values.get(name, self._without(name)))
+
+    def _without(self, name: str) -> float:
+        """Return what stands in a row that has no number of this name."""
+        column = self.columns[name]
+        return column[-1] if name in self.held and column else self.fill
+
+    def hold(self, name: str, count: int) -> None:
+        """Add so many rows to a column whose number was not measured in them."""
+        self.columns[name] += [self._without(name)] * count
 
     def forget(self, before: int) -> None:
         """Drop the rows before an update."""

@@ -7,7 +7,7 @@ Three ways to spend the same updates on one volume near its first-order transiti
 - *exchange*: the same couplings as a ladder, whose replicas swap before every update.
 
 Crossings are counted along replicas, |L| from below <|L|> - sd / 2 to above <|L|> + sd / 2 or back, mean and sd those
-of the chains at the peak (`campaign.physics.phases`); seconds are those of the CPU. What decides is the last column,
+of the chains at the peak (`campaign.analysis.phases`); seconds are those of the CPU. What decides is the last column,
 the squared error of beta_c times the updates it took, over that of the chains at the peak: what a user pays.
 
 Replicas of one phase fill the couplings on its side of the transition, and only those at the border between the two

@@ -5,7 +5,7 @@ the evidence list holds. Peaks with one N_t are joined by
 
     beta_c(N_s) = beta_c - h (N_t / N_s)^3
 
-(`campaign.physics.finite_size`), and the limit is held against published values. The budgets are a card's and add up
+(`campaign.analysis.finite_size`), and the limit is held against published values. The budgets are a card's and add up
 to eight minutes; what is not established in its seconds the table says. Lines of lattices that were run are in a file,
 and a lattice that is in it is not run again.
 """

@@ -1,4 +1,4 @@
-"""The observables that rows of a chain are made of: each is registered once, with its column in every table.
+"""The observables of links (`core.observables`): each is registered once, with its column in every table.
 
 A row has one number for each observable that was asked for. What it is called in rows, journals, checkpoints, CSV files
 and reports, when it is measured and how it is averaged is said here and nowhere else:
@@ -7,15 +7,14 @@ and reports, when it is measured and how it is averaged is said here and nowhere
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core import observables as core
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import PHASES, Phase
 from metalforge.statistics.estimate import with_error
 
 from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
@@ -23,7 +22,7 @@ from .observables import Observables, SeaObservables, measure, wilson_loop, z3_p
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
 
-Floats = NDArray[np.float64]
+THEORY = "lattice"
 
 
 class Look:
@@ -57,60 +56,55 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observable:
+class Observable(core.Observable):
     """A number that every update of a chain leaves, as a column.
 
     `of` links it is measured on a configuration, `of` update it tells how that came about. A chain has it if it has
     what it `needs`; a `standard` one is measured in every such chain, any other where it is asked for by name.
     """
 
-    name: str
     measure: Callable[[Look], float | None]
-    label: str = ""
-    """The heading of its column in a report; empty for one that has none of its own."""
     of: Literal["links", "update"] = "links"
-    phases: tuple[Phase, ...] = PHASES
     needs: Literal["nothing", "trajectories", "sea"] = "nothing"
     standard: bool = False
-    transform: Callable[[Floats], Floats] = np.asarray
-    """What is averaged: the column itself, or something of every row."""
-    error: bool = True
-    """Whether the mean is quoted with a Gamma-method error."""
     text: Callable[[float, float], str] = with_error
-    """The mean and its error in a table."""
 
     def fits(self, *, trajectories: bool, sea: bool) -> bool:
         """Return whether a chain of this kind has it."""
         return {"nothing": True, "trajectories": trajectories, "sea": sea}[self.needs]
 
 
-_REGISTERED: dict[str, Observable] = {}
-
-
 def register(observable: Observable) -> Observable:
     """Make an observable known by its name, which no other may have."""
-    if not observable.name.isidentifier() or observable.name in _REGISTERED:
-        raise SpecError(f"an observable needs a name of its own, letters and digits. Got `{observable.name}`")
-    _REGISTERED[observable.name] = observable
-    return observable
+    return core.register_observable(THEORY, observable)
 
 
 def named(names: Iterable[str]) -> tuple[Observable, ...]:
     """Return observables by name."""
-    wanted = tuple(names)
-    if unknown := [name for name in wanted if name not in _REGISTERED]:
-        raise SpecError(f"there is no observable `{unknown[0]}`\nhint: {', '.join(sorted(_REGISTERED))} are registered")
-    return tuple(_REGISTERED[name] for name in wanted)
+    return tuple(map(_of_chains, core.find_observables(THEORY, names)))
+
+
+def _of_chains(found: core.Observable) -> Observable:
+    """Return an observable as one of chains: a plain one is measured on the links, in every phase."""
+    if isinstance(found, Observable):
+        return found
+    plain = {field.name: getattr(found, field.name) for field in fields(found)}
+    return Observable(**plain | {"text": found.text or with_error})
+
+
+def _known() -> tuple[Observable, ...]:
+    return tuple(map(_of_chains, core.observables_of(THEORY).values()))
 
 
 def described(name: str) -> Observable:
     """Return how a column of some journal is written: one that is not registered here goes by its name."""
-    return _REGISTERED.get(name) or Observable(name=name, label=name, measure=lambda look: None)
+    plain = Observable(name=name, label=name, measure=lambda look: None)
+    return next((one for one in _known() if one.name == name), plain)
 
 
 def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the columns of a chain: those that every chain of this kind has, then `more`."""
-    names = [o.name for o in _REGISTERED.values() if o.standard and o.fits(trajectories=trajectories, sea=sea)]
+    names = [o.name for o in _known() if o.standard and o.fits(trajectories=trajectories, sea=sea)]
     for observable in named(more):
         if not observable.fits(trajectories=trajectories, sea=sea):
             raise SpecError(f"`{observable.name}` needs {observable.needs}, which these chains do not have")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.observables import Measured
 from metalforge.core.phases import PHASES, Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 
@@ -26,6 +27,7 @@ from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
 
+NOTHING_BESIDES = Measured()
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
 """What a field of unitary links cannot have otherwise."""
 
@@ -52,7 +54,8 @@ class ChainRun:
     """A chain that moves update by update, with its rows in `log`.
 
     A row's observables are those of the configuration after its update; only configurations of the phases in `measures`
-    are looked at. `seconds` is what the updates took, without measurements.
+    are looked at. `besides` are measured on the links of some updates. `seconds` is what the updates took, without
+    measurements.
     """
 
     def __init__(
@@ -63,9 +66,12 @@ class ChainRun:
         *,
         fill: float = math.nan,
         measures: tuple[Phase, ...] = PHASES,
+        besides: Measured = NOTHING_BESIDES,
     ) -> None:
         self.chain, self.warmup = chain, warmup
-        self.log = RowLog(names, fill=fill)
+        observables = named(names)
+        self.besides = besides
+        self.log = RowLog(names, fill=fill, held=self.besides.names)
         self.job = msgspec.Raw(b"null")
         """What the owner of the run wants back from a checkpoint, as JSON."""
         self.seconds = 0.0
@@ -73,8 +79,7 @@ class ChainRun:
         """Updates of this process."""
         self._measuring = False
         self._measures = measures
-        observables = named(names)
-        self._of_links = [o for o in observables if o.of == "links"]
+        self._of_links = [o for o in observables if o.of == "links" and o.name not in self.besides.names]
         self._of_update = [o for o in observables if o.of == "update"]
 
     @property
@@ -124,14 +129,15 @@ class ChainRun:
 
     @property
     def in_batches(self) -> bool:
-        """Whether its updates are sweeps whose rows a `ChainBatch` has all of: only then `extend` may take them."""
-        chain = self.chain
-        return not chain.spec.has_trajectories and chain.sea is None and set(self.log.columns) <= {*COLUMNS, "replica"}
+        """Whether its updates are sweeps whose rows a `ChainBatch` has, but for those that `extend` measures."""
+        chain, here = self.chain, {*COLUMNS, "replica", *self.besides.names}
+        return not chain.spec.has_trajectories and chain.sea is None and set(self.log.columns) <= here
 
     def extend(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
         """Take the rows of sweeps that a batch made of this chain, all of the phase it is in.
 
-        `replicas` says which replica of a ladder made each; the chain's own without.
+        `replicas` says which replica of a ladder made each; the chain's own without. Where the last of them is one
+        whose links are measured here (`besides`), the links are those after it.
         """
         phase, log = self.phase, self.log
         whole = np.logical_and.reduce([np.isfinite(columns[name]) for name in NEVER_INFINITE])
@@ -140,8 +146,13 @@ class ChainRun:
         for name, column in log.columns.items():
             if name == "replica":
                 column += (replicas or [float(self.chain.spec.stream)] * count)[:count]
+            elif name in self.besides.names:
+                log.hold(name, count)
             else:
                 column += columns[name][:count]
+        if count == len(whole):
+            for name, value in self.besides.of(Look(self.chain), log.end - 1, phase).items():
+                log.columns[name][-1] = value
         self.updates += count
         if phase != "measure":
             self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + count)
@@ -182,14 +193,14 @@ class ChainRun:
         self.chain.save(path, notes=msgspec.json.encode(notes).decode(), series=series)
 
     @classmethod
-    def load(cls, path: Path, *, fill: float = math.nan, **options: Any) -> Self:
+    def load(cls, path: Path, *, fill: float = math.nan, besides: Measured = NOTHING_BESIDES, **options: Any) -> Self:
         """Return the run of a checkpoint; `options` are those of `Chain.load`."""
         chain, text, series = Chain.load_with_notes(path, **options)
         try:
             notes = _NOTES.decode(text)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
-        run = cls(chain, notes.warmup, tuple(series), fill=fill)
+        run = cls(chain, notes.warmup, tuple(series), fill=fill, besides=besides)
         rows = {len(column) for column in series.values()}
         phases = [phase for phase, count in notes.phases for _ in range(count)]
         if rows != {len(phases)}:
@@ -207,7 +218,7 @@ class ChainRun:
         values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
         if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
             raise self._infinite()
-        return values
+        return values | self.besides.of(look, self.log.end, phase)
 
     @contextmanager
     def _finite(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
+from metalforge.core.observables import Measured
 from metalforge.core.phases import Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import read_sealed
@@ -56,6 +57,7 @@ from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
 FORMAT = "metalforge-plasma-trajectory"
+NOTHING_BESIDES = Measured()
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
 SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
@@ -119,7 +121,10 @@ _NOTES = msgspec.json.Decoder(_TrajectoryNotes)
 
 
 class TrajectoryRun:
-    """A trajectory that moves segment by segment, with its rows in `log`; `particles` continue where others stand."""
+    """A trajectory that moves segment by segment, with its rows in `log`; `particles` continue where others stand.
+
+    `besides` are measured on the particles at the end of segments.
+    """
 
     def __init__(
         self,
@@ -130,11 +135,13 @@ class TrajectoryRun:
         engine: Engine,
         particles: Particles | None = None,
         fill: float = math.nan,
+        besides: Measured = NOTHING_BESIDES,
     ) -> None:
         self.spec, self.warmup, self.engine = spec, warmup, engine
         self.segment = segment_time(spec, segment)
         self.particles = particles or begin(spec)
-        self.log = RowLog(columns_of(spec.kappa, self.segment), fill=fill)
+        self.besides = besides
+        self.log = RowLog((*columns_of(spec.kappa, self.segment), *besides.names), fill=fill, held=besides.names)
         self.job = msgspec.Raw(b"null")
         """What the owner of the run wants back from a checkpoint, as JSON."""
         self._measuring = False
@@ -225,6 +232,7 @@ class TrajectoryRun:
                 powers += modes[self._crystal :] / self.blocks
                 order += float(np.sqrt(modes[: self._crystal] / spec.particles).mean()) / self.blocks
             values = self._summed(np.concatenate(sums), moved) | {"bragg": float(powers.max()), "order": order}
+            values |= self.besides.of(self.particles, self.log.end, phase)
             if not all(map(math.isfinite, values.values())):
                 raise ChainFaultError(f"segment {self.log.end} at Gamma {spec.gamma:g} gave no finite observables")
         except (LostParticleError, ChainFaultError) as error:
@@ -292,7 +300,7 @@ class TrajectoryRun:
         write_checkpoint(path, FORMAT, self.spec, self.engine, particles, rows, {"notes_json": notes})
 
     @classmethod
-    def load(cls, path: Path, *, engine: Engine, fill: float = math.nan) -> Self:
+    def load(cls, path: Path, *, engine: Engine, fill: float = math.nan, besides: Measured = NOTHING_BESIDES) -> Self:
         """Return the run of a checkpoint, to be continued on the engine that it was made on."""
         sealed = read_sealed(path, FORMAT, VERSIONS, (*PLACES, "spec_json", "notes_json"))
         with naming(path, "read"):
@@ -303,7 +311,7 @@ class TrajectoryRun:
                 )
             spec, notes = spec_of(sealed), _NOTES.decode(sealed.texts["notes_json"])
             particles = particles_of(sealed, spec, notes.step)
-            run = cls(spec, notes.segment, notes.warmup, engine=engine, particles=particles, fill=fill)
+            run = cls(spec, notes.segment, notes.warmup, engine=engine, particles=particles, fill=fill, besides=besides)
             phases = [phase for phase, count in notes.phases for _ in range(count)]
             rows = {name.removeprefix("series/"): c for name, c in sealed.arrays.items() if name.startswith("series/")}
             if set(rows) != set(run.log.columns) or {len(column) for column in rows.values()} != {len(phases)}:

@@ -1,16 +1,15 @@
 """What is said before a run: small lattices."""
 
-from metalforge.campaign.spec import CampaignSpec
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.advice import size_cautions
 
 
-def spec_of(*volumes, **lattice):
-    return CampaignSpec(theory=Lattice(volumes=volumes, beta_min=5.0, beta_max=6.0, **lattice))
+def lattice_of(*volumes):
+    return Lattice(volumes=volumes, beta_min=5.0, beta_max=6.0)
 
 
 def test_an_aspect_ratio_below_two_is_said_and_two_is_fine():
-    assert size_cautions(spec_of((8, 8, 8, 4), (16, 16, 16, 4))) == ()
-    (said,) = size_cautions(spec_of((8, 8, 8, 4), (8, 8, 8, 6)))
+    assert size_cautions(lattice_of((8, 8, 8, 4), (16, 16, 16, 4))) == ()
+    (said,) = size_cautions(lattice_of((8, 8, 8, 4), (8, 8, 8, 6)))
     assert "8^3x6" in said
     assert "12" in said

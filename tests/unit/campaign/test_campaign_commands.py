@@ -102,7 +102,7 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
         ("steerer", {"name": "uniform"}, Extension(steerer="uniform")),
         ("system", {"system": (8, 8, 8, 2)}, Extension(systems=((8, 8, 8, 2),))),
         ("coupling", {"at": "5.05,5.4", "widen": True}, Extension(couplings=(5.05, 5.4), widen=True)),
-        ("remove", {"beta": 5.4}, Extension(remove=(5.4,))),
+        ("remove", {"at": 5.4}, Extension(remove=(5.4,))),
     ]
     with running(tmp_path / "run") as one:
         one.command("pause")
@@ -219,7 +219,7 @@ def test_a_campaign_is_extended_while_it_runs(shared):
         ("coupling", {"at": "-5", "widen": "yes"}, "beta_min"),
         ("coupling", {"at": "50"}, "within the range"),
         ("coupling", {"at": "5.1", "widen": "a lot"}, "yes or no"),
-        ("remove", {"beta": "4.2"}, "must be one of the campaign"),
+        ("remove", {"at": "4.2"}, "must be one of the campaign"),
         ("coupling", {"at": "1e999"}, "numbers"),
         ("rewire", {"screen": "away"}, "beside"),
     ],
@@ -293,5 +293,5 @@ def test_the_command_line_says_what_the_campaign_says(shared):
     assert "not paused" in str(typed("resume").exception)
     assert "unknown command" in str(typed("explode").exception)
     assert "no value" in str(typed("pause", "now").exception)
-    done = typed("volume", "4,4,4", "--json")
+    done = typed("system", "4,4,4", "--json")
     assert (done.exit_code, json.loads(done.stdout)["accepted"]) == (2, False)

@@ -136,12 +136,6 @@ def test_device_time_and_the_time_of_its_emulation_stand_apart():
     assert host_of("cpu:0") == "cpu:0"
 
 
-def test_an_entry_of_an_early_journal_is_one_figure_that_says_emulated():
-    entry = next(e for e in result_of(fold(ending(records_of(spec_of(), rows=60)))).energy if e.substrate == "npu")
-    ((name, _, what, spent, _),) = energy_lines(entry)
-    assert (name, what, spent) == ("npu-emulated", "in all", "0.5 J")
-
-
 def test_an_unknown_idle_power_is_said_and_not_zero():
     result = result_of(fold([*records_of(spec_of(), rows=60), held(idle=None, reason="states no idle power")]))
     work, idle = energy_lines(result.energy[0])

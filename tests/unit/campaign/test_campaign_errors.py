@@ -180,7 +180,7 @@ def test_a_device_is_given_back_where_its_worker_fails(monkeypatch):
 
 def test_an_unknown_field_is_named_with_its_path(tmp_path):
     (tmp_path / "spec.toml").write_text("[lattice]\nbeta_mim = 5.0\n")
-    with pytest.raises(SpecError, match=r"beta_mim.*\$\.theory"):
+    with pytest.raises(SpecError, match=r"beta_mim.*\$\.lattice"):
         load_spec(tmp_path / "spec.toml")
 
 
@@ -189,13 +189,13 @@ def test_an_unknown_field_is_named_with_its_path(tmp_path):
     [
         ({"running": Running(deterministic=True), "budget": Budget(seconds=3.0)}, "trajectories only"),
         ({"running": Running(deterministic=True), "ordering": "auto", "budget": Budget(trajectories=9)}, "clock"),
-        ({"ordering": "B"}, "2 volumes"),
+        ({"ordering": "B"}, "2 systems"),
         ({"seed": -1}, "seed"),
     ],
 )
 def test_specs_that_cannot_be_run_are_refused(changes, wanted):
     with pytest.raises(SpecError, match=wanted):
-        CampaignSpec(**changes)
+        CampaignSpec(theory=ROUNDS.theory, **changes)
 
 
 def test_a_budget_without_a_limit_is_refused():

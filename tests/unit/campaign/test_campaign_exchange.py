@@ -77,7 +77,7 @@ def test_every_row_has_each_replica_once_and_both_views_are_in_the_journal(whole
 def test_chains_of_a_ladder_measure_together_and_are_used_together(whole):
     points = whole.points((4, 4, 4, 2))
     assert {p.ladder for p in points} == set(ladders(whole))
-    assert all(p.start == "" and p.replica is not None and len(p.replica) == len(p.plaquette) for p in points)
+    assert all(p.start == "" and p.replica is not None and len(p.replica) == len(p.energy) for p in points)
     finding = finding_of(points, PlannedPoints(), seed=1, n_bootstrap=20)
     assert finding.transition is not None
     assert finding.transition.chains == len(points)
@@ -233,7 +233,7 @@ def test_the_way_with_more_crossings_for_the_same_work_is_kept_once_both_had_as_
 def test_chains_from_before_are_left_out_with_a_word(tmp_path):
     state = ran(ROUNDS, tmp_path / "run")
     points = state.points((4, 4, 4, 2))
-    rows = min(len(p.plaquette) for p in points)
+    rows = min(len(p.energy) for p in points)
     ladder = [
         p.up_to(rows)._replace(ladder="c9000", start="", replica=np.full(rows, 1.0 * i)) for i, p in enumerate(points)
     ]
@@ -241,15 +241,6 @@ def test_chains_from_before_are_left_out_with_a_word(tmp_path):
     usable, left = prepare([*ladder, *older])
     assert {c.point.ladder for c in usable} == {"c9000"}
     assert sum("exchanged" in out.reason for out in left) == len(older)
-
-
-def test_old_journals_have_no_ladders():
-    visit = msgspec.json.decode(
-        b'{"kind":"assigned","visit":0,"round":0,"chain":"c0000","stream":0,"dims":[4,4,4,2],"beta":5.1,"updates":10,'
-        b'"fresh":true,"substrate":"cpu:0","by":"grid","reason":"first"}',
-        type=Assigned,
-    )
-    assert visit.coordinates == ()
 
 
 def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_path):

@@ -99,7 +99,7 @@ def test_heads_that_watch_a_dynamical_chain_change_no_bit_of_it(sea):
     """The same chain alone, without any head: quenched start, tuned warm-up, frozen measurement."""
     log = sea.chains["c0000"]
     chain = Chain(
-        SEA.lattice.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
+        SEA.theory.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
     )
     warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
     plaquettes = []

@@ -1,4 +1,4 @@
-"""Campaigns with sea quarks: the condensate in every measured row, through resumes and from journals that lack it."""
+"""Campaigns with sea quarks: the condensate in every measured row, through resumes."""
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
 from metalforge.core.errors import InternalError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.advice import known_of
+from metalforge.lattice.campaign.quarks import quarks_of
 from metalforge.lattice.campaign.report import quarks_section
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.warmup import WarmUp, warm_up_step
@@ -64,8 +65,8 @@ def midway(records):
     return records[: measured[len(measured) // 3] + 1]
 
 
-def older(records):
-    """The records as a version wrote them that did not know the condensate."""
+def plain(records):
+    """The records without the condensate."""
     return [
         msgspec.structs.replace(r, columns={k: v for k, v in r.columns.items() if k not in CONDENSATE})
         if isinstance(r, Rows)
@@ -79,7 +80,7 @@ def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(reco
     state = fold(records)
     log = state.chains["c0000"]
     chain = Chain(
-        SEA.lattice.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
+        SEA.theory.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
     )
     warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
     for _ in range(log.warmup):
@@ -107,28 +108,17 @@ def test_a_resumed_campaign_has_the_same_condensates(records, tmp_path):
     assert all(set(CONDENSATE) <= set(chain.columns) for chain in state.chains.values())
 
 
-def test_a_campaign_of_an_older_version_goes_on_and_its_chains_stay_as_they_are(records, tmp_path):
-    begun = older(midway(records))
-    old = {record.chain for record in begun if isinstance(record, Rows)}
-    with Campaign.resume(written(begun, tmp_path / "run")) as campaign:
-        state = campaign.run()
-    whole = fold(records)
-    for name, chain in state.chains.items():
-        assert set(CONDENSATE).isdisjoint(chain.columns) == (name in old)
-        assert chain.columns["plaquette"] == whole.chains[name].columns["plaquette"]
-    assert old < set(state.chains)
-
-
-def test_a_journal_without_condensates_is_folded_and_reported(records):
-    state = fold(older(records))
+def test_chains_that_are_too_short_say_nothing_of_their_quarks(records):
+    first = next(i for i, record in enumerate(records) if isinstance(record, Rows) and record.phase == "measure")
+    state = fold(records[: first + 1])
     result = result_of(state)
-    assert not any(chain.quarks for chain in result.chains)
+    assert quarks_of(state) == {}
     assert "No chain" in quarks_section(state, result, {})
-    assert result.observable == "re_loop"
+    assert result.order == "Re L"
 
 
 def test_a_column_that_begins_in_the_middle_of_a_chain_is_refused(records):
-    begun = older(midway(records))
+    begun = plain(midway(records))
     rest = records[len(begun) :]
     late = next(i for i, r in enumerate(rest) if isinstance(r, Rows) and r.first > 0)
     with pytest.raises(InternalError, match="condensate"):
@@ -137,8 +127,7 @@ def test_a_column_that_begins_in_the_middle_of_a_chain_is_refused(records):
 
 def test_the_report_has_every_chain_with_its_susceptibility(records, tmp_path):
     state = fold(records)
-    result = result_of(state)
-    points = {c.id: c.quarks for c in result.chains if c.quarks is not None}
+    points = quarks_of(state)
     assert set(points) == {c.id for c in state.chains.values() if c.measured >= 20}
     for name, point in points.items():
         chain = state.chains[name]

@@ -1,5 +1,6 @@
 """Evidence: a peak that nobody measured is not quoted, however small its error; one that was, with what it rests on."""
 
+from math import prod
 from statistics import NormalDist
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_a_chain_that_disagrees_stays_and_is_evidence():
     centre = CROSSOVER.peak()[0]
     chains = measured(CROSSOVER, centre + np.array([-0.03, -0.01, 0.0, 0.015, 0.03]), 4000)
     off = measured(CROSSOVER, [centre + 0.005], 4000, seed=9)[0]
-    off = off._replace(plaquette=off.plaquette + 0.004)
+    off = off._replace(energy=off.energy - 6 * prod(DIMS) * 0.004)
     found = finding_of([*chains, off], PLAN, seed=1, n_bootstrap=40)
     assert not found.established
     assert "pull of E and |L|" in {item.name for item in found.lacking}
@@ -236,10 +237,10 @@ def widened(point):
     [
         (lambda chains: inside_one_phase(chains[8], upper=True, times=2), SHARES),  # stuck at the peak
         (
-            lambda chains: inside_one_phase(chains[4], upper=True)._replace(coordinate=chains[2].beta),
+            lambda chains: inside_one_phase(chains[4], upper=True)._replace(coordinate=chains[2].coordinate),
             SHARES,
         ),  # in a wing
-        (lambda chains: chains[14]._replace(coordinate=chains[8].beta), "pull of E and |L|"),  # not where it says
+        (lambda chains: chains[14]._replace(coordinate=chains[8].coordinate), "pull of E and |L|"),  # not where it says
         (lambda chains: widened(chains[8]), "pull of chi"),
     ],
 )

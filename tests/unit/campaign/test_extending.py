@@ -16,6 +16,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Extended, Finished, Interrupted, Record, Resumed
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS
 
 MORE = Extension(trajectories=700, couplings=(4.85, 5.07), widen=True, systems=((4, 4, 8, 2),))
@@ -53,7 +54,7 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     asked = [visit for visit in new if visit.by == "user"]
     # Both points in both volumes, before the steerer is asked again; the range has grown to hold them.
     assert {(visit.system, visit.coordinate) for visit in asked} == {
-        (d, b) for d in after.spec.theory.volumes for b in MORE.coordinates
+        (d, b) for d in after.spec.theory.volumes for b in MORE.couplings
     }
     assert new[: len(asked)] == asked
     assert after.spec.theory.beta_min == 4.85
@@ -215,8 +216,9 @@ def test_beside_a_spec_budgets_and_volumes_take_its_place():
     assert spec.theory.beta_min == preset("demo").theory.beta_min
     six = asked_beside(preset("demo"), Extension(systems=((12, 12, 12, 6),))).theory
     assert six.low < 5.894 < six.high
-    assert asked_beside(CampaignSpec(), Extension(couplings=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
-    assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
+    plain = CampaignSpec(theory=Lattice())
+    assert asked_beside(plain, Extension(couplings=(5.68, 5.9), widen=True)).steering.points == (5.68, 5.9)
+    assert asked_beside(plain, Extension()) == plain
     with pytest.raises(SpecError, match="sea quarks"):
         asked_beside(preset("dynamical-nf4"), Extension(systems=((8, 8, 8, 6),)))
 
@@ -227,7 +229,7 @@ def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
     assert spec.theory.particles == (300, 200)
     assert (spec.theory.gamma_min, spec.theory.gamma_max) == (30.0, 400.0)
     assert [math.exp(at) for at in spec.steering.points] == pytest.approx([30.0, 120.0])
-    assert spec.theory is None
+    assert spec.theory.table() == "plasma"
     for wrong, word in (
         (Extension(systems=((8, 8, 8, 4),)), "number of particles, as in 500"),
         (Extension(couplings=(-1.0,)), "Gamma must be positive"),

@@ -241,7 +241,7 @@ def test_chains_of_a_batch_have_the_gate_too(tmp_path, monkeypatch):
         {"precision": "f32"},
         {"algorithm": "hmc", "integrator": "leapfrog"},
         {"algorithm": "hmc", "action": "symanzik", "beta_min": 3.0, "beta_max": 3.6},
-        {"also_measure": ("wilson_loop",)},
+        {"observables": ("wilson_loop",)},
     ],
 )
 def test_witnesses_agree_with_sound_chains_of_every_kind(tmp_path, monkeypatch, lattice):

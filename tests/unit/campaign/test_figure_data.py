@@ -69,14 +69,14 @@ def test_overlap_samples_and_crossings_are_the_same_in_report_and_page(both):
     assert [line.get_ydata()[0] for line in crossed] == [c["crossings"] for c in support["chains"]]
     nearest = next(c for c in support["chains"] if c["chain"] in history.get_title(loc="left"))
     assert history.lines[-1].get_xdata().tolist() == nearest["marks"]
-    assert sum(c["carried"] for c in support["chains"]) == pytest.approx(result_of(followed.state).quoted.n_effective)
+    assert sum(c["carried"] for c in support["chains"]) == pytest.approx(result_of(followed.state).headline.transition.n_effective)
 
 
 def test_plane_and_memory_of_a_chain_are_the_same_in_report_and_page(both):
     followed, figures = both
     for axis in figures["loop-plane"].axes:
         chain = axis.get_title(loc="center").partition(":")[0]
-        re, im, _ = plain(chain_sent(followed, chain))["plane"]
+        re, im, _, _ = plain(chain_sent(followed, chain))["plane"]
         assert axis.lines[-1].get_xydata().T.tolist() == [re, im]
     (axis,) = figures["autocorrelation"].axes
     shown = [line for line in axis.lines if ":" in line.get_label()]
@@ -92,7 +92,7 @@ def test_campaigns_beside_each_other_are_the_same_in_report_and_page(both):
     followed, figures = both
     sent = plain(transition_sent(followed))
     chi = figures["compared"].axes[1]
-    curve = sent["figure"]["volumes"][0]["curve"]
+    curve = sent["figure"]["systems"][0]["curve"]
     solid = [line.get_ydata().tolist() for line in chi.lines if line.get_linewidth() == 1.4]
     assert sum(map(len, solid)) == 2 * len(curve[4])
     assert np.concatenate(solid[: len(solid) // 2]).tolist() == curve[4]
@@ -108,7 +108,7 @@ def test_swaps_of_a_ladder_are_the_same_in_report_and_page(tmp_path):
     (shown,) = [d.figure for d in draw_run(followed.state, result_of(followed.state)) if d.name == "swaps"]
     (axis,) = shown.axes
     assert points(axis) == sent["places"]
-    assert (sent["chains"], sent["betas"]) == (["c0000", "c0001", "c0002"], [5.67, 5.69, 5.71])
+    assert (sent["chains"], sent["coordinates"]) == (["c0000", "c0001", "c0002"], [5.67, 5.69, 5.71])
     assert sorted(row[0] for row in sent["places"]) == [0, 1, 2]
     assert all(0.2 < rate < 0.8 for rate in sent["rates"])
     alone = followed.state.chains["c0000"]

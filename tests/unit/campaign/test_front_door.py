@@ -37,18 +37,18 @@ def test_a_new_process_loads_the_same_numbers(found, directory):
         "from metalforge import campaign\n"
         "found = campaign.load(sys.argv[1])\n"
         "sums = {name: float(rows['plaquette'].sum()) for name, rows in found.rows.items()}\n"
-        "print(json.dumps([found.beta_c, found.error, found.established, found.reason, found.state.digest(), sums]))\n"
+        "print(json.dumps([found.value, found.error, found.established, found.reason, found.state.digest(), sums]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=True)
     sums = {name: float(rows["plaquette"].sum()) for name, rows in found.rows.items()}
-    wanted = [found.result, found.error, found.established, found.reason, found.state.digest(), sums]
+    wanted = [found.value, found.error, found.established, found.reason, found.state.digest(), sums]
     assert json.loads(done.stdout) == wanted
 
 
 def test_a_result_says_what_it_rests_on(found):
     assert found.stopped_by == "trajectories"
     assert found.spec == SPEC
-    assert 4.9 < found.result < 5.3
+    assert 4.9 < found.value < 5.3
     assert not found.established
     assert all(item.name in found.reason for item in found.evidence if not item.holds)
     assert str(found).startswith("beta_c(4^3x2): not established")
@@ -89,7 +89,7 @@ def test_a_frame_where_pandas_is(found, monkeypatch):
     frame = found.frame()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == found.state.trajectories
-    assert list(frame.columns[:6]) == ["chain", "lattice", "beta", "start", "update", "phase"]
+    assert list(frame.columns[:6]) == ["chain", "system", "coordinate", "start", "update", "phase"]
 
 
 def test_what_is_no_campaign_is_refused(tmp_path):

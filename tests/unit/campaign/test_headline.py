@@ -15,6 +15,7 @@ from metalforge.campaign.store.records import Estimated
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Suggestion
 from metalforge.lattice.campaign import Lattice
+from metalforge.lattice.campaign.theory import FirstOrderLaw
 from reference.campaigns import BEGAN, opened
 
 VOLUMES = ((12, 12, 12, 4), (8, 8, 8, 4), (16, 16, 16, 4), (24, 24, 24, 4))
@@ -80,7 +81,7 @@ def shared(spec, visits, *, located=True):
 
 def error_of(counts):
     peaks = [SystemPeak(dims, on_line(dims), SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
-    return extrapolate(peaks)[0].error
+    return extrapolate(peaks, FirstOrderLaw())[0].error
 
 
 def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
@@ -96,7 +97,7 @@ def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
     estimate(state, VOLUMES[2], 0.001, n=700)
     estimate(state, VOLUMES[2], 0.0005, n=900)
     peaks = [SystemPeak(dims, on_line(dims), error) for dims, error in ((VOLUMES[0], 0.002), (VOLUMES[2], 0.0005))]
-    assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
+    assert target_error(state) == pytest.approx(extrapolate(peaks, FirstOrderLaw())[0].error)
     assert [seen.trajectories for seen in target_looks(state) if seen.error] == [700, 900]
 
 
@@ -171,5 +172,5 @@ def test_a_volume_that_is_not_located_comes_first_where_it_is_needed():
 
 
 def test_an_extrapolation_of_one_volume_is_no_target():
-    with pytest.raises(SpecError, match="two volumes"):
+    with pytest.raises(SpecError, match="two systems"):
         spec_of(volumes=VOLUMES[:2])

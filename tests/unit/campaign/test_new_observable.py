@@ -16,10 +16,11 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.cli.lattice import app
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.observables import _REGISTERED
 from metalforge.lattice import Chain
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.registered import _REGISTERED, Observable, named, register, standard
+from metalforge.lattice.registered import Observable, named, register, standard
 from metalforge.lattice.run import ChainRun
 from reference.small_campaigns import ROUNDS, run_until
 
@@ -34,12 +35,12 @@ def registered():
     """An observable that no module of the package knows: one definition."""
     register(Observable(name="link_trace", label="Re tr U", measure=lambda look: link_trace(look.chain.field)))
     yield
-    del _REGISTERED["link_trace"]
+    del _REGISTERED["lattice", "link_trace"]
 
 
 @pytest.fixture
 def spec():
-    lattice = msgspec.structs.replace(ROUNDS.theory, also_measure=("link_trace",))
+    lattice = msgspec.structs.replace(ROUNDS.theory, observables=("link_trace",))
     return msgspec.structs.replace(ROUNDS, theory=lattice)
 
 
@@ -79,10 +80,10 @@ def test_a_run_outside_a_campaign_has_it_by_name():
 
 
 def test_names_are_checked_when_a_spec_is_made():
-    with pytest.raises(SpecError, match="link_trase"):
-        Lattice(also_measure=("link_trase",))
+    with pytest.raises(UnknownNameError, match="link_trase"):
+        Lattice(observables=("link_trase",))
     with pytest.raises(SpecError, match="sea"):
-        Lattice(also_measure=("cg_total",))
+        Lattice(observables=("cg_total",))
     with pytest.raises(SpecError, match="link_trace"):
         register(named(["link_trace"])[0])
 

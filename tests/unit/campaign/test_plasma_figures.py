@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign import load
-from metalforge.campaign.report.figure_data import apart, compared_campaign, transition_figure
+from metalforge.campaign.report.figure_data import apart, compared_campaign
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.running.campaign import Campaign
@@ -38,15 +38,15 @@ def test_transport_is_the_same_in_report_and_page(particles):
     sent = json.loads(encoded(transition_sent(followed)))["figure"]
     state, result = followed.state, result_of(followed.state)
     figure = next(d.figure for d in draw_all(state, result, {}, findings_of(state)) if d.name == "transport")
-    (volume,) = sent["volumes"]
+    (volume,) = sent["systems"]
     for axis, pick in zip(figure.axes, ("order", "chi"), strict=True):
         dots = next(line for line in axis.lines if line.get_marker() == "o")
-        assert dots.get_xdata().tolist() == pytest.approx([exp(p["beta"]) for p in volume["points"]])
+        assert dots.get_xdata().tolist() == pytest.approx([exp(p["coordinate"]) for p in volume["points"]])
         assert dots.get_ydata().tolist() == [p[pick]["mean"] for p in volume["points"]]
         dotted = next(line for line in axis.lines if line.get_linestyle() == ":")
         assert dotted.get_ydata().tolist() == [value for value in sent["known"][pick] if value]
     assert sent["words"]["shows"] == ["D*", "\u03b7*"]
-    assert np.isfinite([p["beta"] for p in volume["points"]]).all()
+    assert np.isfinite([p["coordinate"] for p in volume["points"]]).all()
 
 
 def test_a_plasma_is_compared_with_another_and_not_with_a_lattice(particles, lattice, tmp_path):
@@ -69,11 +69,11 @@ def test_a_plasma_has_no_screen_and_says_what_it_finds(particles):
     followed.advance()
     view = view_of(followed.state, followed.state.last_at)
     assert "rewire" not in view.commands
-    assert {"volume", "coupling", "steerer"} <= set(view.commands)
+    assert {"system", "coupling", "steerer"} <= set(view.commands)
     line = campaign_line(0, followed.state.last_at, followed)
     assert line.found.startswith("D* to ")
     assert len(line.spark) > 1  # the error of the curve, as it fell
     assert {budget.unit for budget in view.budgets} == {"segments"}
     assert any("D* to " in text for text in plain_lines(view, None))
-    figure = transition_figure(followed.state, result_of(followed.state), {})
+    figure = followed.state.spec.theory.report.figure(followed.state, result_of(followed.state), {})
     assert figure.published == ()

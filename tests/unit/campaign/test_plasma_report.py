@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
-from metalforge.campaign.report.figure_data import transition_figure
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import result_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
+from metalforge.plasma.campaign.figures import draw_plasma
 from metalforge.plasma.campaign.freezing import find_freezing
 from metalforge.plasma.campaign.report import (
+    PlasmaReport,
     curve_rows,
-    draw_plasma,
+    freezing_of_boxes,
     plasma_comparison,
     plasma_csv,
+    plasma_figure,
     plasma_headline,
-    plasma_lines,
     plasma_section,
+    transport_of_boxes,
 )
 from metalforge.plasma.campaign.transport import find_transport
 from reference.drawn_segments import drawn
@@ -45,19 +47,19 @@ def campaign(request, tmp_path_factory):
 
 def test_a_small_campaign_says_that_nothing_is_established(campaign):
     state, result, directory = campaign
-    lines = list(plasma_lines(result))
+    lines = list(PlasmaReport().lines(result))
     assert "not established" in lines[0]
     assert any(line.strip().startswith("lacks") for line in lines)
     assert "not " in plasma_headline(state, result)
     page = write_report(state, directory)
     text = page.read_text()
-    assert ("Freezing" if result.freezing else "Transport along the coupling") in text
+    assert ("Freezing" if freezing_of_boxes(result) else "Transport along the coupling") in text
     assert all(chain.id in text for chain in result.chains)
 
 
 def test_trajectories_of_a_freezing_are_each_new(campaign):
     state, result, _ = campaign
-    if not result.freezing:
+    if not freezing_of_boxes(result):
         assert any(len(chain.visits) > 1 for chain in state.chains.values())
         return
     assert all(len(chain.visits) == 1 for chain in state.chains.values())
@@ -72,41 +74,36 @@ def test_trajectories_of_a_freezing_are_each_new(campaign):
 def test_a_found_number_is_drawn_compared_and_quoted(campaign):
     state, result, _ = campaign
     rng, plan = np.random.default_rng(1), PlannedPoints(2, 2)
-    if result.freezing:
+    if freezing_of_boxes(result):
         places = np.linspace(MELTS - 0.06, MELTS + 0.06, 40)
         found = find_freezing([rows_of(f"c{i}", at, walk(rng, at)) for i, at in enumerate(places)], plan)
-        changed = {"freezing": (found,)}
+        name = "freezing"
         words = ["grew", "melted", "rate"]
     else:
         rows = [drawn(f"c{i}", at, 24, rng) for i, at in enumerate(np.linspace(LOW, HIGH, 6))]
         found = find_transport(rows, plan, LOW, HIGH, None)
-        changed = {"transport": (found,)}
+        name = "transport"
         words = ["eta*", "trajectories"]
     assert found.established
-    volumes = tuple(
-        msgspec.structs.replace(volume, established=True, evidence=found.evidence) for volume in result.systems
-    )
-    result = msgspec.structs.replace(result, volumes=volumes, **changed)
-    assert "established" in next(plasma_lines(result))
-    assert "not established" not in next(plasma_lines(result))
+    result = result_of(state, dict.fromkeys(state.spec.theory.systems, found))
+    assert result.established
+    assert "established" in next(PlasmaReport().lines(result))
+    assert "not established" not in next(PlasmaReport().lines(result))
     assert 'class="value"' in plasma_headline(state, result)
     assert "published" in plasma_comparison(state.spec, result)
     section = plasma_section(state, result, {})
     assert all(word in section for word in words)
-    assert {one.name for one in draw_plasma(state, result, transition_figure(state, result, {}))} >= {
-        *changed,
-        "trajectories",
-    }
+    assert {one.name for one in draw_plasma(state, result, plasma_figure(state, result))} >= {name, "trajectories"}
 
 
 def test_what_was_found_comes_as_a_file(campaign):
     _, result, _ = campaign
     written = list(csv.DictReader(io.StringIO(plasma_csv(result))))
-    if result.freezing:
-        assert [row["trajectory"] for row in written] == [one.chain for one in result.freezing[0].trajectories]
+    if freezing_of_boxes(result):
+        assert [row["trajectory"] for row in written] == [one.chain for one in freezing_of_boxes(result)[0].trajectories]
         assert all(float(row["gamma"]) > 0 for row in written)
         return
-    (found,) = result.transport
+    (found,) = transport_of_boxes(result)
     kinds = [row["what"] for row in written]
     assert (kinds.count("point"), kinds.count("curve")) == (len(found.points), len(curve_rows(found.curve)))
     curve = next(row for row in written if row["what"] == "curve")

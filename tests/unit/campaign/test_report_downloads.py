@@ -21,7 +21,7 @@ def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     assert len(rows) == state.trajectories == 2 * (60 + WARMUP)
     for chain in state.chains.values():
         own = [row for row in rows if row["chain"] == chain.id]
-        assert {(row["lattice"], float(row["beta"]), row["start"]) for row in own} == {
+        assert {(row["system"], float(row["coordinate"]), row["start"]) for row in own} == {
             (f"{chain.system[0]}^3x4", chain.coordinate, chain.start)
         }
         assert [int(row["update"]) for row in own] == list(range(chain.rows))
@@ -32,9 +32,9 @@ def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     text = (tmp_path / "curves.csv").read_text()
     curves = curves_of(state)
     table = list(csv.DictReader(io.StringIO(text)))
-    for name in ("beta", "segment", "order", "chi", "chi_error", "b4"):
+    for name in ("coordinate", "segment", "order", "chi", "chi_error", "b4"):
         assert [float(row[name]) for row in table] == [x for found in curves.values() for x in getattr(found, name)]
-    assert [row["lattice"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.coordinate]
+    assert [row["system"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.coordinate]
     assert len(table) > 100
 
     inside = re.search(r'href="data:text/csv;base64,([^"]*)" download="curves.csv"', page).group(1)
@@ -48,5 +48,5 @@ def test_columns_that_only_some_chains_have_are_empty_elsewhere():
     stream = io.BytesIO()
     write_rows(state, stream)
     rows = csv.DictReader(io.StringIO(stream.getvalue().decode()))
-    extra = {(row["chain"], row["lattice"], row["extra"]) for row in rows}
+    extra = {(row["chain"], row["system"], row["extra"]) for row in rows}
     assert extra == {("c0000", "8^3x4", ""), ("c0001", "6^3x4", "1.0")}

@@ -1,14 +1,13 @@
 import re
 
-import msgspec
 import pytest
 
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.result import result_of
-from metalforge.campaign.report.sections import evidence_section, headline, transition_section
+from metalforge.campaign.report.sections import evidence_section, transition_section
 from metalforge.campaign.report.words import interval_text, item_text
 from metalforge.campaign.state import fold
-from metalforge.campaign.store.records import Estimated
+from metalforge.lattice.campaign.report import LatticeReport
 from metalforge.statistics import with_error
 from reference.campaigns import ending, records_of, spec_of
 from reference.landau_chain import VOLUME
@@ -25,6 +24,11 @@ def sure():
 @pytest.fixture(scope="module")
 def unsure():
     return fold(ending(records_of(spec_of(), rows=SHORT)))
+
+
+def headline(state, result):
+    """Return the first section of the page of a lattice."""
+    return LatticeReport().sections(state, result, {}, "", ())[0]
 
 
 def title(text):
@@ -71,7 +75,7 @@ def test_an_extrapolation_needs_its_volumes_established():
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
     assert "beta_c of 12^3x4: not established" in text
-    physics = transition_section(result, {})
+    physics = transition_section(state, result, {})
     for part in (text, physics):
         assert interval_text(fit.result, fit.error) in part
         assert with_error(fit.result, fit.error) not in part
@@ -88,18 +92,6 @@ def test_every_item_of_evidence_is_in_the_table(unsure):
         assert (">no<" in row) == (not item.holds)
         if item.needed is not None:
             assert f"{'at most' if item.at_most else 'at least'} {item.needed:.3g}" in row
-
-
-def test_a_journal_from_before_there_was_evidence_is_said_to_be_judged_now(sure):
-    assert "computed now, by today's rules" in text_of(headline(sure, result_of(sure))).replace("&#x27;", "'")
-    result = result_of(sure)
-    records = ending(records_of(spec_of(), rows=100))
-    new = [
-        msgspec.structs.replace(r, evidence=result.headline.evidence) if isinstance(r, Estimated) else r
-        for r in records
-    ]
-    state = fold(new)
-    assert "today" not in headline(state, result_of(state))
 
 
 def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):

@@ -14,10 +14,10 @@ from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.html import Raw, table
 from metalforge.campaign.report.page import page_of, write_report
 from metalforge.campaign.report.result import result_of
-from metalforge.campaign.report.sections import headline
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.state import fold
 from metalforge.core.errors import SpecError
+from metalforge.lattice.campaign.report import LatticeReport
 from metalforge.statistics import with_error
 from reference.campaigns import ending, interrupted, opened, records_of, spec_of
 from reference.landau_chain import VOLUME
@@ -134,7 +134,7 @@ def test_the_spec_in_the_page_can_be_run_again(written):
 def test_figures_are_png_files_of_a_size_to_print(written):
     _, path = written
     names = {figure.stem for figure in (path.parent / "figures").iterdir()}
-    evidence = {"loop-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls"}
+    evidence = {"order-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls"}
     assert names == {"transition", "plaquette", "histories", "hmc", "updates", "error", "decisions"} | evidence
     for figure in (path.parent / "figures").iterdir():
         with Image.open(figure) as image:
@@ -195,15 +195,15 @@ def test_tables_escape_every_cell_but_raw_ones():
 def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_published():
     state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=6000))
     result = result_of(state)
-    text = headline(state, result)
+    text = LatticeReport().sections(state, result, {}, "", ())[0]
     assert with_error(result.extrapolation.result, result.extrapolation.error) in text.split("</h1>")[0]
-    assert "infinite spatial volume" in text
+    assert "infinite volume" in text
     assert "5.69254(24)" in text
 
 
 def test_a_lattice_that_is_small_against_its_n_t_has_a_warning():
     state = fold([opened(spec_of(volumes=((4, 4, 4, 4),)))])
-    assert "finite-size effects" in headline(state, result_of(state))
+    assert "finite-size effects" in LatticeReport().sections(state, result_of(state), {}, "", ())[0]
 
 
 def test_figures_and_tables_fit_a_telephone(written):

@@ -6,7 +6,7 @@ from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.reading import read_journal
-from metalforge.campaign.store.records import Record
+from metalforge.campaign.store.records import EMULATED_NPU, Record
 from metalforge.lattice.campaign.report import LatticeReport
 from metalforge.statistics import gamma_method, susceptibility
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
@@ -78,11 +78,20 @@ def test_every_chain_is_measured_after_its_warm_up(state, result):
 def test_the_json_form_has_these_fields_and_no_others(state, result, tmp_path):
     found = msgspec.to_builtins(summary_of(state, result, tmp_path / "report.html"))
     assert list(found) == [
-        *("beta_c", "established", "evidence", "volumes", "recomputed"),
-        *("trajectories", "seconds", "stopped_by", "substrates", "energy", "heads", "answers", "faults", "report"),
+        *("result", "evidence", "systems", "trajectories", "seconds", "stopped_by", "substrates"),
+        *("energy", "heads", "answers", "faults", "report"),
     ]
     peak = result.headline.transition
-    assert found["beta_c"] == {"value": peak.result, "error": peak.error, "reason": result.headline.reason or None}
+    assert found["result"] == {
+        "name": "beta_c",
+        "label": "\u03b2c",
+        "unit": "",
+        "value": peak.result,
+        "error": peak.error,
+        "established": result.established,
+        "reason": result.headline.reason or None,
+    }
+    assert [list(system) for system in found["systems"]] == [["system", "result", "established", "evidence"]]
     assert found["trajectories"] == 5 * 2040
     assert found["stopped_by"] == "seconds"
     assert found["substrates"] == ("cpu:0", "cpu:1")
@@ -93,7 +102,7 @@ def test_energy_stays_apart_by_source(result):
     assert [(e.substrate, e.source) for e in result.energy] == [
         ("cpu:0", "measured"),
         ("host", "emulation"),
-        ("npu", "modelled"),
+        (EMULATED_NPU, "modelled"),
     ]
     emulation = result.energy[1]
     assert (emulation.energy, emulation.emulation_s) == (None, 1.25)
@@ -101,7 +110,7 @@ def test_energy_stays_apart_by_source(result):
 
 def test_drift_is_the_largest_of_all_checks(result):
     (drift,) = result.drift
-    assert (drift.checks, drift.action, drift.polyakov) == (2, 3e-16, 7e-17)
+    assert (drift.checks, drift.largest["action"], drift.largest["polyakov"]) == (2, 3e-16, 7e-17)
 
 
 def test_one_beta_locates_nothing_and_says_why():
@@ -109,9 +118,10 @@ def test_one_beta_locates_nothing_and_says_why():
     result = result_of(state)
     assert result.headline.transition is None
     summary = msgspec.to_builtins(summary_of(state, result))
-    assert (summary["beta_c"]["value"], summary["beta_c"]["error"]) == (None, None)
-    assert "hint" in summary["beta_c"]["reason"]
-    assert "\n" not in summary["beta_c"]["reason"]
+    assert (summary["result"]["value"], summary["result"]["error"]) == (None, None)
+    assert not summary["result"]["established"]
+    assert "hint" in summary["result"]["reason"]
+    assert "\n" not in summary["result"]["reason"]
 
 
 def test_a_campaign_that_has_just_begun():
@@ -163,14 +173,15 @@ def test_several_volumes_are_extrapolated_and_that_is_the_headline():
     assert abs(fit.h) < 4 * fit.h_error
     assert abs(fit.result - exact_peak()[0]) < 4 * fit.error
     said = msgspec.to_builtins(summary_of(state, three))
-    assert said["beta_c"]["value"] == said["infinite_volume"]["value"] == fit.result
-    assert said["infinite_volume"]["volumes"] == (volumes[2], volumes[1])
-    assert (said["infinite_volume"]["dof"], said["infinite_volume"]["error"]) == (0, fit.error)
-    assert "left out" in said["infinite_volume"]["reason"]
-    evidence = {item["name"]: item["holds"] for item in said["infinite_volume"]["evidence"]}
+    assert said["result"]["value"] == said["infinite"]["value"] == fit.result
+    assert said["infinite"]["name"] == "infinite volume"
+    assert said["infinite"]["systems"] == (volumes[2], volumes[1])
+    assert (said["infinite"]["dof"], said["infinite"]["error"]) == (0, fit.error)
+    assert "left out" in said["infinite"]["reason"]
+    evidence = {item["name"]: item["holds"] for item in said["infinite"]["evidence"]}
     assert set(evidence) == {"beta_c of 10^3x4", "beta_c of 12^3x4", "chi2 of the line"}
-    assert said["established"] == said["infinite_volume"]["established"] == all(evidence.values())
-    assert [entry["dims"] for entry in said["volumes"]] == list(volumes)
+    assert said["result"]["established"] == said["infinite"]["established"] == all(evidence.values())
+    assert [entry["system"] for entry in said["systems"]] == list(volumes)
     assert "standard errors" in LatticeReport().comparison(spec, three)
 
 
@@ -178,13 +189,13 @@ def test_volumes_that_cannot_be_extrapolated_leave_the_first_one_as_headline():
     volumes = (VOLUME, (12, 12, 12, 4))
     state = fold(records_of(spec_of(volumes=volumes)))
     said = msgspec.to_builtins(summary_of(state, result_of(state)))
-    assert said["infinite_volume"]["value"] is None
-    assert "no extrapolation" in said["infinite_volume"]["reason"]
-    assert said["beta_c"] == said["volumes"][0]["beta_c"]
+    assert said["infinite"]["value"] is None
+    assert "no extrapolation" in said["infinite"]["reason"]
+    assert said["result"] == said["systems"][0]["result"]
 
 
 def test_one_lattice_is_told_apart_from_what_is_published_for_infinite_volume(state, result):
-    assert "infinite_volume" not in msgspec.to_builtins(summary_of(state, result))
+    assert "infinite" not in msgspec.to_builtins(summary_of(state, result))
     said = LatticeReport().comparison(spec_of(), result)
     assert "5.69254(24)" in said
     assert "8^3x4 alone is another number" in said

@@ -3,24 +3,39 @@ import tomllib
 import msgspec
 import pytest
 
-from metalforge.campaign.report.spec_text import NOTES, TABLES, spec_text
+from metalforge.campaign.report.spec_text import NOTES, TABLES, Note, spec_text
 from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Running, load_spec
 from metalforge.lattice.campaign import Lattice
 from metalforge.plasma.campaign import Plasma
 
-TABLE_OF = {"lattice": Lattice, "plasma": Plasma}
+THEORIES = (Lattice, Plasma)
 """Physics, of which a spec has one."""
+PLAIN = CampaignSpec(theory=Lattice())
 
 
 def field_paths():
-    """Give the path and the type of every field of a spec, tables apart."""
+    """Give the path and the type of every field of a spec, tables apart and those of theories too."""
     for field in msgspec.structs.fields(CampaignSpec):
-        table = TABLE_OF.get(field.name, field.type)
-        if isinstance(table, type) and issubclass(table, msgspec.Struct):
-            for inner in msgspec.structs.fields(table):
+        if field.name == "theory":
+            continue
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            for inner in msgspec.structs.fields(field.type):
                 yield f"{field.name}.{inner.name}", inner.type
         else:
             yield field.name, field.type
+    for theory in THEORIES:
+        for inner in msgspec.structs.fields(theory):
+            yield f"{theory.table()}.{inner.name}", inner.type
+
+
+def said_of_fields():
+    """Return what is said of every field by its path, and of every table."""
+    fields, tables = dict(NOTES), dict(TABLES)
+    for theory in THEORIES:
+        own = {name: Note(*said) for name, said in theory.notes().items()}
+        tables[theory.table()] = own.pop("").text
+        fields |= {f"{theory.table()}.{name}": note for name, note in own.items()}
+    return fields, tables
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -46,22 +61,25 @@ def test_unusual_values_read_back(tmp_path):
 
 def test_every_field_is_explained_and_nothing_else_is():
     fields = dict(field_paths())
-    assert set(NOTES) == set(fields)
+    notes, said = said_of_fields()
+    assert set(notes) == set(fields)
+    assert all(note.text for note in notes.values())
     assert len(fields) > 35
     tables = {path.split(".")[0] for path in fields if "." in path}
-    assert set(TABLES) == tables
+    assert set(said) == tables
+    assert all(said.values())
 
 
 def test_every_number_has_a_unit():
     numbers = [path for path, kind in field_paths() if any(word in str(kind) for word in ("int", "float"))]
     assert "budget.seconds" in numbers
     assert "lattice.volumes" in numbers
-    assert [path for path in numbers if not NOTES[path].unit] == []
+    assert [path for path in numbers if not said_of_fields()[0][path].unit] == []
 
 
 def test_the_file_shows_every_field_with_default_and_choices():
     shown = [path for path, _ in field_paths() if not path.startswith("plasma.")]
-    text = spec_text(CampaignSpec())
+    text = spec_text(PLAIN)
     values = tomllib.loads(text)
     assert values["budget"] == {"seconds": 150.0, "target_of": "first"}  # what is not set is there as a comment
     assert "# joules =" in text
@@ -73,7 +91,7 @@ def test_the_file_shows_every_field_with_default_and_choices():
 
 
 def test_defaults_in_the_comments_are_those_of_the_records():
-    text = spec_text(CampaignSpec()).replace("\n# ", " ")
+    text = spec_text(PLAIN).replace("\n# ", " ")
     longest = next(line for line in text.splitlines() if "never exceeded" in line)
-    default = next(f.default for f in msgspec.structs.fields(CampaignSpec().warmup) if f.name == "longest")
+    default = next(f.default for f in msgspec.structs.fields(PLAIN.warmup) if f.name == "longest")
     assert f"default: {default})" in longest

@@ -142,11 +142,11 @@ def test_a_chain_that_goes_on_replaces_its_observation(make):
     assert longer in steerer.state().observations
 
 
-@pytest.mark.parametrize("field", ["beta", "value", "error", "cost"])
+@pytest.mark.parametrize("field", ["coordinate", "value", "error", "cost"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_an_observation_that_is_no_number_is_refused_by_name(field, bad):
     with pytest.raises(SpecError, match=f"`{field}`.*`c`.*finite"):
-        Observation(**({"beta": 5.7, "value": 1.0, "error": 0.1, "cost": 1.0, "id": "c"} | {field: bad}))
+        Observation(**({"coordinate": 5.7, "value": 1.0, "error": 0.1, "cost": 1.0, "id": "c"} | {field: bad}))
 
 
 def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
@@ -155,11 +155,11 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
     before = steerer.state()
     moved, outside = observed([5.66, 5.81])
     good = Observation(coordinate=5.66, value=1.0, error=0.1, id="good")
-    with pytest.raises(SpecError, match=r"`chain-1`.*beta 5.81"):
+    with pytest.raises(SpecError, match=r"`chain-1`.*coordinate 5.81"):
         steerer.tell([good, outside])
     with pytest.raises(SpecError, match=r"`tell`.*at least one"):
         steerer.tell([])
-    with pytest.raises(SpecError, match=r"`chain-0`.*beta 5\.65"):
+    with pytest.raises(SpecError, match=r"`chain-0`.*5\.65.*5\.66"):
         steerer.tell([good, moved])
     with pytest.raises(SpecError, match="at least one point"):
         steerer.ask(0)

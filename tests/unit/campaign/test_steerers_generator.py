@@ -26,7 +26,7 @@ class Grid:
     def suggest(self, num_points=None):
         if num_points is not None and num_points > 4:
             raise ValueError("at most four")
-        points = [{"beta": LOW + 0.01 * (self.given + i), "mass": 0.1} for i in range(num_points or 4)]
+        points = [{"coordinate": LOW + 0.01 * (self.given + i), "mass": 0.1} for i in range(num_points or 4)]
         self.given += len(points)
         return points
 
@@ -35,7 +35,7 @@ class Grid:
 
 
 def vocs(**changes):
-    return {"variables": {"beta": [LOW, HIGH]}, "objectives": {"chi": "MAXIMIZE"}} | changes
+    return {"variables": {"coordinate": [LOW, HIGH]}, "objectives": {"chi": "MAXIMIZE"}} | changes
 
 
 def test_a_stranger_is_asked_and_told_as_a_steerer():
@@ -49,7 +49,7 @@ def test_a_stranger_is_asked_and_told_as_a_steerer():
     assert [s.coordinate for s in steerer.ask(2, [5.6])] == pytest.approx([5.61, 5.62])
     assert stranger.given == 3
     steerer.tell([Observation(coordinate=5.6, value=1.3, error=0.1, cost=5.0, id="a")])
-    assert stranger.results == [{"beta": 5.6, "mass": 0.1, "chi": 1.3, "chi_error": 0.1, "cost": 5.0}]
+    assert stranger.results == [{"coordinate": 5.6, "mass": 0.1, "chi": 1.3, "chi_error": 0.1, "cost": 5.0}]
     # More of the same chain cannot be passed on; a chain from elsewhere can.
     steerer.tell(
         [
@@ -57,7 +57,7 @@ def test_a_stranger_is_asked_and_told_as_a_steerer():
             Observation(coordinate=5.77, value=1, error=0, id="b"),
         ]
     )
-    assert [r["beta"] for r in stranger.results] == [5.6, 5.77]
+    assert [r["coordinate"] for r in stranger.results] == [5.6, 5.77]
     assert "_id" not in stranger.results[1]
     assert len(steerer.state().observations) == 2
 
@@ -77,7 +77,7 @@ def test_a_vocabulary_of_objects_is_read_too():
     class MinimizeObjective:
         pass
 
-    variables = {"beta": SimpleNamespace(domain=[5.1, 5.2])}
+    variables = {"coordinate": SimpleNamespace(domain=[5.1, 5.2])}
     spoken = SimpleNamespace(variables=variables, objectives={"chi": MaximizeObjective()}, observables={"cost": None})
     assert GeneratorSteerer(Grid(spoken)).history.high == 5.2
     spoken.objectives = {"chi": MinimizeObjective()}
@@ -88,7 +88,7 @@ def test_a_vocabulary_of_objects_is_read_too():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"variables": {"beta": [LOW, HIGH], "mass": [0.0, 1.0]}},
+        {"variables": {"coordinate": [LOW, HIGH], "mass": [0.0, 1.0]}},
         {"variables": {"x": [LOW, HIGH]}},
         {"objectives": {"f": "MAXIMIZE"}},
         {"constraints": {"c": ["LESS_THAN", 0.0]}},
@@ -96,7 +96,7 @@ def test_a_vocabulary_of_objects_is_read_too():
     ],
 )
 def test_a_vocabulary_that_wants_something_else_is_refused(changes):
-    with pytest.raises(PluginError, match=r"variable beta.*objective chi"):
+    with pytest.raises(PluginError, match=r"variable coordinate.*objective chi"):
         GeneratorSteerer(Grid(vocs(**changes)))
 
 
@@ -108,5 +108,5 @@ def test_what_is_no_generator_is_refused():
         GeneratorSteerer(silent)
     assert GeneratorSteerer(silent, low=LOW, high=HIGH).ask(1)[0].coordinate == LOW
     outside = GeneratorSteerer(Grid(None), low=5.7, high=HIGH)
-    with pytest.raises(PluginError, match=r"Grid.*`beta`.*Got 5\.6"):
+    with pytest.raises(PluginError, match=r"Grid.*`coordinate`.*Got 5\.6"):
         outside.ask(1)

@@ -162,7 +162,7 @@ def test_nothing_measured_and_mixed_lattices_are_refused(around):
     other = around[0]._replace(system=(12, 12, 12, 4))
     with pytest.raises(SpecError, match="one system"):
         locate([*around, other], seed=1)
-    broken = around[0]._replace(plaquette=np.full(3000, np.nan))
+    broken = around[0]._replace(energy=np.full(3000, np.nan))
     with pytest.raises(SpecError, match="finite"):
         locate([broken], seed=1)
     with pytest.raises(SpecError, match="n_bootstrap"):

@@ -355,13 +355,13 @@ def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, card):
     assert not any(log.unchecked for log in state.chains.values())
     (drift,) = state.drift.values()
     assert (drift.substrate, drift.checks) == ("cpu:0", state.trajectories)
-    assert max(drift.action, drift.plaquette, drift.polyakov) < 1e-12
+    assert max(drift.largest[name] for name in ("action", "plaquette", "polyakov")) < 1e-12
 
 
 def test_what_cannot_run_is_refused_by_name(card):
 
     def lanes_of(**running):
-        return lanes.lanes_here(CampaignSpec(running=Running(**running)))
+        return lanes.lanes_here(CampaignSpec(theory=Lattice(), running=Running(**running)))
 
     with pytest.raises(UnknownNameError, match="cuda:3"):
         lanes_of(substrate="cuda:3")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running import campaign as running
-from metalforge.campaign.spec import ABOUT, PRESETS, CampaignSpec
+from metalforge.campaign.spec import ABOUT, PRESETS, spec_from
 from metalforge.campaign.store import Journal
 from metalforge.campaign.store.chain_files import ChainFolder
 from metalforge.cli.main import app
@@ -41,13 +41,14 @@ def scanned(tmp_path_factory):
 
 def test_scan_prints_the_promised_record_and_writes_a_report(scanned):
     directory, said = scanned
-    assert {"beta_c", "volumes", "trajectories", "seconds", "stopped_by", "substrates", "energy", "report"} <= set(said)
-    assert [volume["dims"] for volume in said["volumes"]] == [[4, 4, 4, 2]]
+    assert {"result", "systems", "trajectories", "seconds", "stopped_by", "substrates", "energy", "report"} <= set(said)
+    assert [one["system"] for one in said["systems"]] == [[4, 4, 4, 2]]
     assert said["stopped_by"] == "trajectories"
     assert 0 < said["trajectories"] <= ROUNDS.budget.trajectories
     assert said["substrates"] == ["cpu:0", "cpu:1"]
     assert (directory / "report.html").read_text().startswith("<!doctype html>")
-    assert {"value", "error"} <= set(said["beta_c"])
+    assert said["result"]["name"] == "beta_c"
+    assert {"value", "error", "established", "reason"} <= set(said["result"])
 
 
 def test_replay_gives_the_same_numbers_from_the_journal_alone(scanned, tmp_path):
@@ -72,7 +73,7 @@ def test_resuming_a_finished_campaign_changes_nothing(scanned):
     before = (directory / "journal.jsonl").read_bytes()
     again = json.loads(metalforge("resume", directory, "--json").stdout)
     assert (directory / "journal.jsonl").read_bytes() == before
-    assert again["beta_c"] == said["beta_c"]
+    assert again["result"] == said["result"]
 
 
 def test_watch_shows_a_finished_campaign_and_returns(scanned):
@@ -171,7 +172,7 @@ def test_a_disk_that_is_full_at_the_first_record_leaves_nothing_to_resume(file, 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_print_spec_reads_back_as_the_preset(name):
     text = metalforge("scan", "--preset", name, "--print-spec").stdout
-    assert msgspec.toml.decode(text, type=CampaignSpec) == PRESETS[name]
+    assert spec_from(msgspec.toml.decode(text)) == PRESETS[name]
 
 
 @pytest.mark.parametrize(("name", "said"), [("dynamical-nf4", True), ("demo", False)])
@@ -183,9 +184,9 @@ def test_what_is_known_of_quarks_is_said_before_the_run(name, said, tmp_path, mo
 
 
 def test_the_command_line_changes_the_preset():
-    options = ("--ordering", "A", "--seed", "9", "--seconds", "20", "--volume", "12,12,12,6", "--beta", "5.88,5.9")
+    options = ("--ordering", "A", "--seed", "9", "--seconds", "20", "--system", "12,12,12,6", "--coupling", "5.88,5.9")
     text = metalforge("scan", *options, "--print-spec").stdout
-    spec = msgspec.toml.decode(text, type=CampaignSpec)
+    spec = spec_from(msgspec.toml.decode(text))
     assert (spec.ordering, spec.seed, spec.budget.seconds) == ("A", 9, 20.0)
     assert spec.theory.volumes == ((12, 12, 12, 6),)
     assert spec.theory.beta_min < 5.894 < spec.theory.beta_max
@@ -195,10 +196,10 @@ def test_the_command_line_changes_the_preset():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--volume", "12,12,12"), "12,12,12,4"),
-        (("--volume", "8,8,8,x"), "--volume"),
-        (("--volume", "8,8,8,4.5"), "--volume"),
-        (("--beta", "5.6;5.7"), "--beta"),
+        (("--system", "12,12,12"), "12,12,12,4"),
+        (("--system", "8,8,8,x"), "--system"),
+        (("--system", "8,8,8,4.5"), "--system"),
+        (("--coupling", "5.6;5.7"), "--coupling"),
         (("--preset", "timy"), "tiny"),
     ],
 )
@@ -228,7 +229,7 @@ def test_presets_are_listed():
 def test_a_finished_campaign_says_how_to_extend_it_and_is_extended(scanned, tmp_path):
     directory = shutil.copytree(scanned[0], tmp_path / "run")
     assert f"metalforge resume {directory} --trajectories" in metalforge("resume", directory).stderr
-    said = json.loads(metalforge("resume", directory, "--trajectories", "300", "--beta", "5.07", "--json").stdout)
+    said = json.loads(metalforge("resume", directory, "--trajectories", "300", "--coupling", "5.07", "--json").stdout)
     assert scanned[1]["trajectories"] < said["trajectories"] <= scanned[1]["trajectories"] + 300
     assert "extended by" in (directory / "report.html").read_text()
 

@@ -122,7 +122,7 @@ def test_steering_never_leaves_the_range_keeps_its_distance_and_ends(score):
         found = steer_adaptive(measured, [], 5.0, 6.0, score=scored, n_candidates=80, exclusion=0.025)
         if found.suggestion is None:
             break
-        beta = found.suggestion.beta
+        beta = found.suggestion.coordinate
         assert 5.0 < beta < 6.0
         assert min(abs(beta - m) for m in measured) >= 0.0249
         measured.append(beta)
@@ -139,7 +139,7 @@ def test_uncertainty_draws_the_scan_and_queued_points_are_kept_apart():
         decided = steer_adaptive([5.0, 5.25], queued, 5.0, 6.0, score=score, n_candidates=79, exclusion=0.025)
         return decided.suggestion
 
-    assert steered().beta == pytest.approx(5.75)
+    assert steered().coordinate == pytest.approx(5.75)
     assert steered().score == pytest.approx(1.5)  # priority + 0.5 of the predictive standard deviation
-    assert steered(5.75).beta == pytest.approx(5.725)
-    assert steered(5.75, 5.725).beta == pytest.approx(5.775, abs=1e-9)
+    assert steered(5.75).coordinate == pytest.approx(5.725)
+    assert steered(5.75, 5.725).coordinate == pytest.approx(5.775, abs=1e-9)

@@ -53,7 +53,7 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
     (state,) = rehearse(CROSSOVER._replace(step=0.03), [spec], 1)
     assert state.finished.stopped_by == "trajectories"
     assert 8000 < state.trajectories <= 9000
-    assert len({chain.beta for chain in state.chains.values()}) >= spec.steering.initial
+    assert len({chain.coordinate for chain in state.chains.values()}) >= spec.steering.initial
     assert state.estimates[-1].evidence
     assert finding(state, state.spec.theory.volumes[0], n_bootstrap=200).transition is not None
 

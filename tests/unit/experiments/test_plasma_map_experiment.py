@@ -57,10 +57,10 @@ def test_a_grid_with_ends_gives_each_the_same():
     steerer = study.EvenWithEnds(0.0, 1.0, points=3)
     asked = []
     for number in range(6):
-        asked.append(steerer.ask(1)[0].beta)
+        asked.append(steerer.ask(1)[0].coordinate)
         count = asked.count(asked[-1])
         steerer.tell([
-            Observation(beta=asked[-1], value=0.0, error=1.0, cost=float(count), id=str(asked[-1]))
+            Observation(coordinate=asked[-1], value=0.0, error=1.0, cost=float(count), id=str(asked[-1]))
         ])  # fmt: skip
         assert number >= 0
     assert sorted(asked) == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]

@@ -103,14 +103,14 @@ def test_work_counts_scouts_by_their_sites():
         chain = f"c{number:04d}"
         records.append(
             Assigned(
-                visit=number, round=0, chain=chain, stream=number, dims=dims, beta=5.7, updates=27, fresh=True,
+                visit=number, round=0, chain=chain, stream=number, system=dims, coordinate=5.7, updates=27, fresh=True,
                 substrate="cpu:0", by="test", reason="",
             )
         )  # fmt: skip
         rows = dict.fromkeys(("plaquette", "polyakov_re", "polyakov_im"), (0.5,) * 27)
         records.append(Rows(chain=chain, phase="measure", first=0, columns=rows, seconds=0.0))
-        records.append(Estimated(dims=SCOUTED.dims, trajectories=0, beta_c=5.7, error=0.01))
-        records.append(Estimated(dims=SCOUTED.scouts[0], trajectories=0, beta_c=5.6, error=0.01))
+        records.append(Estimated(system=SCOUTED.dims, trajectories=0, result=5.7, error=0.01))
+        records.append(Estimated(system=SCOUTED.scouts[0], trajectories=0, result=5.6, error=0.01))
     looks = list(looks_of(records, fold(records), SCOUTED.dims))
     assert looks == [SteeringLook(pytest.approx(8.0), 5.7, 0.01), SteeringLook(pytest.approx(35.0), 5.7, 0.01)]
 

@@ -13,7 +13,7 @@ from metalforge.experiments.virtual_campaign import (
     run_campaign,
     tape_of,
 )
-from metalforge.lattice.campaign.theory import reweighting_reach
+from metalforge.lattice.campaign.theory import energies, reweighting_reach
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import warm_up
@@ -79,11 +79,12 @@ def test_draws_go_on_in_a_circle_and_differ_between_seeds(small):
     tape, _ = small
     source = TapeSource(tape, 1)
     first, second = source.draw(5.08, 25, chain=0), source.draw(5.08, 35, chain=0)
-    assert first.beta == 5.1
-    drawn = np.concatenate([first.plaquette, second.plaquette]).astype(np.float32)
-    start = int(np.flatnonzero(tape.rows[1][:, 0] == drawn[0])[0])
-    assert np.array_equal(drawn, np.roll(tape.rows[1][:, 0], -start))
-    starts = {TapeSource(tape, seed).draw(5.1, 1, chain=0).plaquette[0] for seed in range(20)}
+    assert first.coordinate == 5.1
+    drawn = np.concatenate([first.energy, second.energy])
+    recorded = energies(SMALL.dims, "plaquette", tape.rows[1][:, 0].astype(np.float64))
+    start = int(np.flatnonzero(recorded == drawn[0])[0])
+    assert np.array_equal(drawn, np.roll(recorded, -start))
+    starts = {TapeSource(tape, seed).draw(5.1, 1, chain=0).energy[0] for seed in range(20)}
     assert len(starts) > 5
     with pytest.raises(SpecError, match="holds 20 rows"):
         source.draw(5.3, 21, chain=1)

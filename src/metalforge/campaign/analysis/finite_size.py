@@ -2,7 +2,7 @@ r"""Several systems: how the peak moves with their size, and where it is in the 
 
 Where the theory's `SizeLaw` holds, the peaks of growing systems are on a line in x, which goes to 0:
 
-    result(system) = result - h x(system)
+    result(system) = limit - h x(system)
 
 Systems on which it is not expected take no part, however few are left. Nor are the others exactly on it: the next term
 is q x^2. What is known of q is its size: it is taken for a Gaussian number around 0 with the standard deviation
@@ -45,7 +45,7 @@ class SystemPeak(NamedTuple):
 
 
 class FiniteSizeFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The line through the peaks: the limit result and h with errors, and how well it fits.
+    """The line through the peaks: the limit and h with errors, and how well it fits.
 
     `systems` are the systems used, `variances` what the error of each of them adds to error^2, and `bend` the part of
     the error that is not theirs but the line's. chi2 / dof well above 1 says that the peaks are farther from a line
@@ -178,7 +178,7 @@ def _solve(peaks: Sequence[SystemPeak], law: SizeLaw) -> _Line:
 
 
 def _line(peaks: Sequence[SystemPeak], law: SizeLaw) -> FiniteSizeFit:
-    """Return the line, and the variance of result = sum_i c_i beta_i by its terms c_i^2 error_i^2 and that of q."""
+    """Return the line, and the variance of the limit = sum_i c_i result_i by its terms c_i^2 error_i^2 and that of q."""
     line = _solve(peaks, law)
     ratios = np.array([law.x(peak.system) for peak in peaks])
     errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "result"))

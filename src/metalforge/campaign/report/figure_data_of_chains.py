@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +201,7 @@ def support_of(located: Located, shape: Shape | None = None) -> PeakSupport:
     )
 
 
-def supports_of(found: Mapping[System, Finding]) -> tuple[PeakSupport, ...]:
-    """Return what the located peaks rest on, by volume."""
-    return tuple(support_of(finding.located) for finding in found.values() if finding.located is not None)
+def supports_of(found: Mapping[System, Any]) -> tuple[PeakSupport, ...]:
+    """Return what the located peaks rest on, by system; nothing of what is no peak."""
+    peaks = [finding for finding in found.values() if isinstance(finding, Finding)]
+    return tuple(support_of(peak.located) for peak in peaks if peak.located is not None)

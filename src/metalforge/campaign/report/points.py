@@ -4,7 +4,7 @@ Errors of the order parameter and its chi are those of the evidence, from all ch
 and variance of a short chain alone are too small. Other observables have Gamma-method errors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -57,8 +57,8 @@ def in_order(state: CampaignState) -> list[ChainLog]:
     return sorted(state.chains.values(), key=lambda c: (order.get(c.system, len(order)), c.system, c.coordinate, c.id))
 
 
-def bare_result(chain: ChainLog) -> ChainResult:
-    """Return where the updates of a chain went; what they say is found of several together."""
+def bare_result(theory: Theory, chain: ChainLog) -> ChainResult:
+    """Return where the updates of a chain went and the observables that were asked for; all else is found of several."""
     return ChainResult(
         id=chain.id,
         system=chain.system,
@@ -68,7 +68,7 @@ def bare_result(chain: ChainLog) -> ChainResult:
         measured=chain.measured,
         order=None,
         chi=None,
-        values={},
+        values=_values(theory, chain, theory.observables),
         effective=float(chain.measured),
         seconds=chain.seconds,
         abandoned=_given_up(chain),
@@ -77,6 +77,16 @@ def bare_result(chain: ChainLog) -> ChainResult:
 
 def _given_up(chain: ChainLog) -> str:
     return next((d.reason for d in chain.decisions if d.what == "abandoned"), "")
+
+
+def _values(theory: Theory, chain: ChainLog, names: Iterable[str]) -> dict[str, Value]:
+    """Return the means of columns that are shown with one."""
+    return {
+        name: value
+        for name in names
+        if (shown := theory.described(name)).label
+        and (value := value_of(shown, chain.column(name), fewest=FEWEST_ROWS)) is not None
+    }
 
 
 def _chain(theory: Theory, chain: ChainLog, errors: ChainErrors | None) -> ChainResult:
@@ -94,12 +104,7 @@ def _chain(theory: Theory, chain: ChainLog, errors: ChainErrors | None) -> Chain
         chi=None
         if errors is None
         else replace(susceptibility(values, volume), mean=errors.chi, error=errors.chi_error),
-        values={
-            name: value
-            for name in chain.columns
-            if (shown := theory.described(name)).label
-            and (value := value_of(shown, chain.column(name), fewest=FEWEST_ROWS)) is not None
-        },
+        values=_values(theory, chain, chain.columns),
         effective=0.0 if order is None else chain.measured / (2 * order.tau_int),
         seconds=chain.seconds,
         abandoned=_given_up(chain),

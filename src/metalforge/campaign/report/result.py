@@ -67,6 +67,8 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     finite_size: FiniteSize | None
     limit: Quoted | None
     """The result of the infinite system, where there is an extrapolation."""
+    limit_name: str
+    """What the infinite system is called; empty where nothing is extrapolated."""
     seconds: float
     updates_per_second: float
     effective_per_second: float
@@ -227,6 +229,7 @@ def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -
         systems=systems,
         finite_size=finite_size,
         limit=limit,
+        limit_name=_limit_name(theory),
         seconds=seconds,
         updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
@@ -244,7 +247,7 @@ def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -
 
 def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
-    more = state.spec.theory.also_measured
+    more = state.spec.theory.observables
     details = tuple(volume.details for volume in result.systems if volume.details is not None)
     return CampaignSummary(
         result=result.quoted,
@@ -299,8 +302,12 @@ def _lacking(evidence: tuple[Evidence, ...]) -> str:
     return "; ".join(item_text(item) for item in evidence if not item.holds)
 
 
+def _limit_name(theory: Theory) -> str:
+    return "" if theory.size_law is None else theory.size_law.limit
+
+
 def _infinite(theory: Theory, result: CampaignResult) -> Limit:
-    name = "" if theory.size_law is None else theory.size_law.limit
+    name = _limit_name(theory)
     if result.finite_size is None:
         return Limit(name=name, reason="no extrapolation: fewer than two systems of one family are located")
     reason = "; ".join(result.finite_size.cautions)

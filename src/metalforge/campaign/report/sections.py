@@ -136,7 +136,7 @@ def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[st
     """Return the items of every volume, and what they were judged from."""
     parts = [(system_text(volume.system), volume.evidence) for volume in result.systems]
     if result.extrapolation is not None:
-        parts.insert(0, ("the limit", result.line_evidence))
+        parts.insert(0, (result.limit_name, result.line_evidence))
     tables = []
     for name, evidence in parts:
         rows = [

@@ -21,7 +21,7 @@ from .words import chi2_text, interval_text, item_text, say, system_name, system
 def peak_lines(result: CampaignResult) -> Iterator[str]:
     """Give the lines for a terminal: the headline first, then every system with its evidence."""
     if (fit := result.extrapolation) is not None and result.limit is not None:
-        yield from _stated(result.limit, "the limit", result.line_evidence)
+        yield from _stated(result.limit, result.limit_name, result.line_evidence)
         yield f"  {_quality(fit)}"
     if result.finite_size is not None:
         yield from (f"  {caution}" for caution in result.finite_size.cautions)

@@ -1,4 +1,4 @@
-"""Steerers: observations go in by `tell`, the next coordinate come out by `ask`.
+"""Steerers: observations go in by `tell`, the next places come out by `ask`.
 
 All speak the protocol of `metalforge.core.steering`; `build_steerer` makes one by name, `restore` from its state. What
 stands at the end of this file is all that a campaign knows of each.

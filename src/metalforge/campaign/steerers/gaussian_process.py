@@ -1,4 +1,4 @@
-"""The point that is expected to shrink the error on result most, by a Gaussian process through what was measured."""
+"""The point that is expected to shrink the error on the peak most, by a Gaussian process through what was measured."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,7 +21,7 @@ Reals = NDArray[np.float64]
 BINS = 8
 """Outcomes of a fantasy measurement that are told apart: eight bins of 48 paths give its effect to a few percent."""
 LOCATED = 0.1
-"""Spread of result, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks, and
+"""Spread of the peak, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks, and
 the process would go on about slopes."""
 FEWEST = 3
 """Points below which no curve is fitted."""
@@ -38,7 +38,7 @@ LEAST_APART = 0.02
 that is there."""
 FIRST_FLANKS = 1.2
 """Spread of these points, in units of the reach, however well the peak is known: chains one to two reaches from it on
-either side gave the smallest error of result on an exactly solved model."""
+either side gave the smallest error of the peak on an exactly solved model."""
 
 SHOWN = 33
 """Candidates that a suggestion is explained by, at most."""
@@ -50,11 +50,11 @@ points."""
 
 
 class GaussianProcess(HistorySteerer):
-    r"""Places each point where the spread of result = argmax chi(coordinate) after it is expected to be smallest.
+    r"""Places each point where the spread of the peak, argmax chi, after it is expected to be smallest.
 
     Paths of the posterior (see `posterior`) give pairs of a maximum b and a fantasy y_c = f(c) + noise, for every
     candidate c at once. The paths are sorted by y_c into bins of equal count; b's standard deviation inside a bin is
-    the error on result if the measurement came out there, and its mean over the bins is the expected error:
+    the error on the peak if the measurement came out there, and its mean over the bins is the expected error:
 
         score(c) = (sd(b) - mean over bins of sd(b | y_c in bin)) / cost(c)
 
@@ -130,7 +130,7 @@ class GaussianProcess(HistorySteerer):
         self.expect(prior)
 
     def expect(self, prior: Sequence[float] | None) -> None:
-        """Take a mean and a width of result as what is known beforehand, in place of what was; None is nothing."""
+        """Take a mean and a width of the peak as what is known beforehand, in place of what was; None is nothing."""
         if prior is not None and len(prior) != 2:
             raise SpecError(f"`prior` must be a mean and a width. Got {len(prior)} numbers")
         self.prior = None if prior is None else (float(prior[0]), float(prior[1]))
@@ -157,9 +157,9 @@ class GaussianProcess(HistorySteerer):
         return chosen
 
     def peak(self) -> PosteriorPeak:
-        """Return the posterior of result."""
+        """Return the posterior of the peak."""
         if len(self.history.measured) < FEWEST:
-            raise SpecError(f"result wants at least {FEWEST} measured coordinate. Got {len(self.history.measured)}")
+            raise SpecError(f"a peak wants at least {FEWEST} measured points. Got {len(self.history.measured)}")
         with one_thread():
             peaks = self._beta(self._curves([]).peaks())
         low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
@@ -231,12 +231,12 @@ class GaussianProcess(HistorySteerer):
                 score = (peaks.std() - after) / cost
                 best = int(np.where(free, score, -np.inf).argmax())
                 error = self.history.width * np.array([peaks.std(), after[best]])
-                reason = f"expected to bring the error on result from {error[0]:.2g} to {error[1]:.2g}"
+                reason = f"expected to bring the error on the peak from {error[0]:.2g} to {error[1]:.2g}"
                 worth = float(score[best]) * self.history.width
             else:
                 empty = _distance(x, np.concatenate([[0.0, 1.0], self._x(self.history.measured), taken]))
                 best = int(np.where(free, np.round(empty, 9), -np.inf).argmax())
-                reason, worth = f"result is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
+                reason, worth = f"the peak is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
                 score = empty
             found = Suggestion(coordinate=float(self._beta(x[best])), reason=reason, score=worth)
             chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))

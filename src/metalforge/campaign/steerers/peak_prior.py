@@ -1,4 +1,4 @@
-r"""What was known of result before a volume was measured, as a density over the range of a scan.
+r"""What was known of the peak before a system was measured, as a density over the range of a scan.
 
     p(x) = 0.9 N(x; mean, width) + 0.1,     x = coordinate over the range
 
@@ -30,7 +30,9 @@ class PeakPrior:
 
     def __init__(self, mean: float, width: float) -> None:
         if not (isfinite(mean) and isfinite(width) and width > 0):
-            raise SpecError(f"`prior` must be a finite mean and a width > 0, Got {mean} and {width}")
+            raise SpecError(
+                f"`prior` must be a finite mean and a width > 0, both in the coordinate. Got {mean} and {width}"
+            )
         self.mean, self.width = mean, max(width, FINEST)
 
     def density(self, x: Reals) -> Reals:

@@ -1,7 +1,7 @@
-r"""The posterior of result, the place of a curve's maximum, from noisy points: many paths of a Gaussian process.
+r"""The posterior of the place of a curve's maximum, from noisy points: many paths of a Gaussian process.
 
     y_i = f(x_i) + noise of variance s_i^2,     f ~ GP(0, a^2 Matern_5/2(|x - x'| / l)),     x = place in the range
-    result = argmax f
+    peak = argmax f
 
 y is the logarithm of the value (`transform = "log"`): a susceptibility is positive, spans decades over a scan, and its
 error is a nearly constant part of its value, so that in the logarithm both the curve and its noise are tame. With a
@@ -36,7 +36,7 @@ AMPLITUDES = np.array([0.5, 1.0, 2.0])
 """Standard deviations of the curve. A susceptibility's logarithm spans 2 to 4 between background and peak."""
 COMPONENTS = 4
 """Pairs (l, a) kept, by evidence: more than half of it with six points, nearly all with twenty. On a peaked test curve
-two to four gave the smallest error on result; with eight it was a third larger, for the unlikely ones fill gaps."""
+two to four gave the smallest error on the peak; with eight it was a third larger, for the unlikely ones fill gaps."""
 NEGLIGIBLE = 1e-3
 """Share of the evidence below which a pair would not get a path of its own."""
 NOISE_FLOOR = 1e-6

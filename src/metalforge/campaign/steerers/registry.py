@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from metalforge.core.errors import UnknownNameError
-from metalforge.core.plugins import load_plugin, plugin_names
+from metalforge.core.plugins import load_named_files, load_plugin, plugin_names
 from metalforge.core.steering import Steerer
 
 GROUP = "metalforge.steerers"
@@ -77,6 +77,8 @@ def steerer_names(target: str | None = None) -> tuple[str, ...]:
 
 def find_steerer(name: str) -> SteererKind:
     """Return a steerer by name: a registered one, or that of a plug-in."""
+    if name not in _KINDS:
+        load_named_files()
     if name not in _KINDS:
         if name not in plugin_names(GROUP):
             raise UnknownNameError("steerer", name, steerer_names())

@@ -47,7 +47,7 @@ class Uniform(HistorySteerer):
         self.points = points
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Return the n coordinate where least was spent, in the order of the sequence."""
+        """Return the n places where least was spent, in the order of the sequence."""
         seen = self.history.observations
         # A point under way is taken to cost what a point costs on average; 1 where nothing is known.
         typical = sum(one.cost for one in seen) / len(seen) if seen else 1.0
@@ -64,7 +64,7 @@ class Uniform(HistorySteerer):
 
     def _next(self, spent: list[tuple[float, float]]) -> float:
         if self.points is None:
-            # Among the first len(spent) + 1 coordinate of the sequence at least one was not visited.
+            # Among the first len(spent) + 1 places of the sequence at least one was not visited.
             return next(b for b in self._halves() if not any(self.history.same(b, place) for place, _ in spent))
         grid = [self._at((cell + 0.5) / self.points) for cell in sorted(range(self.points), key=van_der_corput)]
         # The first of the least, as `min` gives it.
@@ -82,7 +82,7 @@ class Uniform(HistorySteerer):
 
 
 class Gaps(HistorySteerer):
-    """Halves the widest gap between the measured and pending coordinate and the ends of the range.
+    """Halves the widest gap between the measured and pending places and the ends of the range.
 
     A batch is chosen one by one, each point closing its gap before the next is looked for.
     """

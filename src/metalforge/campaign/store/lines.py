@@ -13,6 +13,7 @@ on all lines before it and on the campaign's name in the first one: a line that 
 from another journal does not follow the one before it.
 """
 
+import shlex
 import zlib
 from collections.abc import Iterable
 from math import isfinite
@@ -22,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from metalforge.campaign.theory import decoded
-from metalforge.core.errors import MetalforgeError
+from metalforge.core.errors import MetalforgeError, UnknownNameError
 
 Record = TypeVar("Record")
 
@@ -99,6 +100,8 @@ class LineFormat(Generic[Record]):
             )
         try:
             whole = self._line.decode(line)
+        except UnknownNameError as error:
+            raise JournalError(f"line {n + 1}: {error}{_plugins_named_in(line)}") from error
         except msgspec.ValidationError as error:
             raise JournalError(
                 f"line {n + 1}: whole, but not a record that this metalforge knows ({error})\n"
@@ -115,6 +118,31 @@ class LineFormat(Generic[Record]):
 def link_of(line: bytes) -> str:
     """Return what the line after this one names: its checksum."""
     return line[len(_OPENING) : _CRC_END].decode()
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """The plug-ins that a campaign ran with."""
+
+    plugins: tuple[str, ...] = ()
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """The record that begins a journal, without what only a plug-in can read."""
+
+    spec: _Names = _Names()
+
+
+class _FirstLine(msgspec.Struct, frozen=True):
+    """The line that begins a journal."""
+
+    records: tuple[_Begun, ...]
+
+
+def _plugins_named_in(line: bytes) -> str:
+    """Return the hint which plug-ins a campaign ran with. Nothing loads them by itself: journals come from anywhere."""
+    files = [file for begun in msgspec.json.decode(line, type=_FirstLine).records for file in begun.spec.plugins]
+    options = " ".join(f"--plugin {shlex.quote(file)}" for file in files) or "--plugin FILE.py"
+    return f"\nhint: if you trust the plug-in of this campaign, add {options}"
 
 
 _PLAIN = {str, int, bool, NoneType}

@@ -11,6 +11,8 @@ from metalforge.campaign.report.words import system_name
 from .theory import Lattice
 from .words import say
 
+SELDOM = 16
+"""Updates between two downloads of links beyond which they take little of a GPU's time."""
 LEAST_ASPECT = 2
 """N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
 0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
@@ -24,6 +26,14 @@ def size_cautions(lattice: Lattice) -> tuple[str, ...]:
         for dims, aspect in aspects.items()
         if aspect < LEAST_ASPECT
     )
+
+
+def spacing_cautions(lattice: Lattice) -> tuple[str, ...]:
+    """Return a sentence where observables that no GPU kernel measures are measured after many updates."""
+    names = lattice.measured.names
+    if not names or not lattice.batches or lattice.observe_every >= SELDOM:
+        return ()
+    return (say("cautions.spacing", names=", ".join(names), every=lattice.observe_every, seldom=SELDOM),)
 
 
 class KnownFact(NamedTuple):

@@ -33,15 +33,15 @@ class LinksTogether:
             batch.take_up(_chains(members), _energies(members))
         self._fresh = False
         left = min(one.room for one in members)
-        under_way = min(left, STRETCH)
+        under_way = min(left, _stretch(members, 0))
         batch.start(under_way)
         while under_way:
-            found, left = batch.collect_columns(), left - under_way
-            under_way = 0 if stopping() else min(left, STRETCH)
+            found, made, left = batch.collect_columns(), under_way, left - under_way
+            under_way = 0 if stopping() else min(left, _stretch(members, made))
+            if not under_way or _is_measured(members, made):
+                batch.bring_back()  # the last rows are looked at with the links after them
             if under_way:
                 batch.start(under_way)
-            else:
-                batch.bring_back()  # whoever looks at the last rows may look at the links too
             for i, one in enumerate(members):
                 own = slice(i * batch.rungs, (i + 1) * batch.rungs)
                 try:
@@ -52,9 +52,24 @@ class LinksTogether:
         return faults
 
 
+def _stretch(members: Sequence[PointLadder], made: int) -> int:
+    """Return how many sweeps are made next, after `made` that are not absorbed: up to links that the host measures."""
+    runs = [point.run for point in _points(members)]
+    return min([STRETCH, *(r.besides.until_due(r.log.end + made) for r in runs if r.besides.observables)])
+
+
+def _is_measured(members: Sequence[PointLadder], made: int) -> bool:
+    """Return whether the host measures the links of any chain after `made` sweeps that are not absorbed."""
+    return any(point.run.besides.is_due(point.run.log.end + made - 1) for point in _points(members))
+
+
+def _points(members: Sequence[PointLadder]) -> list[LatticePoint]:
+    return [point for one in members for point in one.points if isinstance(point, LatticePoint)]
+
+
 def _chains(members: Sequence[PointLadder]) -> list[Chain]:
     """Return the replicas, ladder by ladder in order of the couplings they hold."""
-    return [point.run.chain for one in members for point in one.points if isinstance(point, LatticePoint)]
+    return [point.run.chain for point in _points(members)]
 
 
 def _energies(members: Sequence[PointLadder]) -> list[float]:

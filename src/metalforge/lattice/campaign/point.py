@@ -50,10 +50,9 @@ class LatticePoint(PointChain):
         self._goes_on = False
         """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
-        # Rows that are in the journal already decide the columns: an older version may have measured less.
         own = lattice_of(spec)
-        wanted = (*own.columns(), *(("replica",) if brief.exchanges else ()))
-        self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
+        self._names = (*own.row_columns, *(("replica",) if brief.exchanges else ()))
+        self._besides = own.measured
         lattice = msgspec.structs.replace(own, n_steps=brief.n_steps or own.n_steps)
         self._wanted = lattice.chain(
             brief.system, brief.coordinate, seed=spec.seed, stream=brief.stream, start=brief.start
@@ -69,10 +68,11 @@ class LatticePoint(PointChain):
 
     def _new(self) -> ChainRun:
         warmup = WarmUp(total=self._known.quenched + self._spec.warmup.longest, quenched=self._known.quenched)
-        return ChainRun(Chain(self._wanted, engine=self._tools.engine), warmup, self._names, fill=NOTHING)
+        chain = Chain(self._wanted, engine=self._tools.engine)
+        return ChainRun(chain, warmup, self._names, fill=NOTHING, besides=self._besides)
 
     def _read(self, path: Path) -> ChainRun:
-        run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine)
+        run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine, besides=self._besides)
         found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
         if self._known.exchanges:
             # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
@@ -120,7 +120,7 @@ class LatticePoint(PointChain):
             msgspec.structs.replace(self._wanted, hmc=self.run.chain.spec.hmc, start="file"), field=self.field.copy()
         )
         chain.step = self.rows
-        witness = ChainRun(chain, WarmUp(total=0), self._names, fill=NOTHING)
+        witness = ChainRun(chain, WarmUp(total=0), self._names, fill=NOTHING, besides=self._besides)
         witness.log.first = self.rows
         return witness.step()
 

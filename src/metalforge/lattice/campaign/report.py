@@ -15,7 +15,7 @@ from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import with_error
 
-from .advice import known_of, size_cautions
+from .advice import known_of, size_cautions, spacing_cautions
 from .published import INDEPENDENT, PUBLISHED
 from .quarks import quarks_of
 from .theory import Lattice, lattice_of
@@ -51,8 +51,9 @@ class LatticeReport(PeakReport):
         return f"{there}; beta_c of {system_name(first)} alone is another number{found}"
 
     def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
-        """Return a sentence for every volume that is small against its N_t."""
-        return size_cautions(lattice_of(spec))
+        """Return a sentence for every volume that is small against its N_t, and for observables that GPUs lack."""
+        lattice = lattice_of(spec)
+        return (*size_cautions(lattice), *spacing_cautions(lattice))
 
     def known(self, spec: CampaignSpec) -> tuple[str, ...]:
         """Return what is known of the transition with sea quarks."""

@@ -20,10 +20,11 @@ from metalforge.campaign.theory import (
     WideWork,
 )
 from metalforge.core.errors import SpecError
+from metalforge.core.observables import Measured
 from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
-from metalforge.lattice.registered import described, standard
+from metalforge.lattice.registered import described, named, standard
 from metalforge.lattice.sea import FermionSpec
 
 from .order import ORDERS, OrderName, order_of
@@ -99,7 +100,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     force_tolerance: float = 1e-6
     precision: Literal["f64", "f32"] = "f64"
     observable: OrderName | Literal["auto"] = "auto"
-    also_measure: tuple[str, ...] = ()
     action: str = "wilson"
 
     screened: ClassVar[bool] = True
@@ -229,13 +229,21 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             raise SpecError(f"`lattice.mass` goes with `lattice.flavors`. Got {self.mass} and {self.flavors}")
         for dims in self.volumes:
             self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
-        self.columns()
         super().__post_init__()
+        self._standard(self.observables)
 
     def columns(self) -> tuple[str, ...]:
-        """Return the observables that rows of these chains have."""
-        own = () if self.gauge.variable == "plaquette" else (self.gauge.variable,)
-        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=(*own, *self.also_measure))
+        """Return the observables that rows of these chains always have."""
+        return self._standard(() if self.gauge.variable == "plaquette" else (self.gauge.variable,))
+
+    @property
+    def measured(self) -> Measured:
+        """The observables of links that were asked for; those of updates are in every row."""
+        links = [one for one in named(self.observables) if one.of == "links"]
+        return Measured(links, self.observe_every)
+
+    def _standard(self, more: Sequence[str]) -> tuple[str, ...]:
+        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=more)
 
     def _derived_range(self) -> tuple[float, float]:
         """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""
@@ -289,7 +297,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     @property
     def batches(self) -> bool:
-        """A batch of links makes sweeps and measures what every chain has; others run one at a time."""
+        """A batch of links makes sweeps; observables that no kernel measures are measured on the host."""
         from metalforge.lattice.batch import COLUMNS
 
         return self.algorithm == "heatbath" and set(self.columns()) <= set(COLUMNS)
@@ -416,11 +424,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Return how a column is shown."""
         found = described(name)
         return Described(name, found.label, found.error, found.transform, found.text)
-
-    @property
-    def also_measured(self) -> tuple[str, ...]:
-        """Observables that were asked for."""
-        return self.also_measure
 
     @property
     def size_law(self) -> SizeLaw:

@@ -39,7 +39,7 @@ class PlasmaPoint(PointChain):
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         plasma = plasma_of(tools.spec)
-        self._segment = plasma.update_time
+        self._segment, self._besides = plasma.update_time, plasma.measured
         self._wanted = plasma.trajectory(
             brief.system, brief.coordinate, seed=tools.spec.seed, stream=brief.stream, start=brief.start
         )
@@ -48,10 +48,12 @@ class PlasmaPoint(PointChain):
 
     def _new(self) -> TrajectoryRun:
         warmup = SegmentWarmUp(total=self._spec.warmup.longest)
-        return TrajectoryRun(self._wanted, self._segment, warmup, engine=self._tools.engine, fill=NOTHING)
+        return TrajectoryRun(
+            self._wanted, self._segment, warmup, engine=self._tools.engine, fill=NOTHING, besides=self._besides
+        )
 
     def _read(self, path: Path) -> TrajectoryRun:
-        run = TrajectoryRun.load(path, engine=self._tools.engine, fill=NOTHING)
+        run = TrajectoryRun.load(path, engine=self._tools.engine, fill=NOTHING, besides=self._besides)
         if (run.spec, run.segment) != (self._wanted, self._segment):
             raise SpecError(
                 f"{path} holds another trajectory than {self.id} of this campaign\nhint: delete it to recompute"
@@ -94,7 +96,13 @@ class PlasmaPoint(PointChain):
             there.positions.copy(), there.boxes.copy(), there.velocities.copy(), there.length, there.step
         )
         again = TrajectoryRun(
-            self._wanted, self._segment, self.run.warmup, engine=self._tools.engine, particles=copied, fill=NOTHING
+            self._wanted,
+            self._segment,
+            self.run.warmup,
+            engine=self._tools.engine,
+            particles=copied,
+            fill=NOTHING,
+            besides=self._besides,
         )
         again.end_warmup()
         again.log.first = self.rows

@@ -55,7 +55,7 @@ class PlasmaReport:
 
     def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return where segments went; what they say is found of all trajectories at a coupling together."""
-        return tuple(map(bare_result, in_order(state)))
+        return tuple(bare_result(state.spec.theory, chain) for chain in in_order(state))
 
     def lines(self, result: CampaignResult) -> Iterator[str]:
         """Give what was found of every box, and the evidence."""
