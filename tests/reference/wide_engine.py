@@ -5,10 +5,10 @@ import copy
 import numpy as np
 
 from metalforge.core import Cost, Discovery, Kind, Modelled, PlacementError, SubstrateInfo
+from metalforge.core.errors import DeviceLostError
 from metalforge.lattice.exchange import STREAMS, swapped
 from metalforge.native import Stream
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.cuda.card import CardLostError
 from metalforge.substrates import workload
 from metalforge.substrates.cpu import CpuSubstrate
 
@@ -45,7 +45,7 @@ class WideEngine:
         if self.lost_after is not None:
             self.lost_after -= updates
             if self.lost_after < 0:
-                raise CardLostError(f"{self.name} failed: device unavailable\nhint: none")
+                raise DeviceLostError(f"{self.name} failed: device unavailable\nhint: none")
 
 
 class WideBoxes:
@@ -123,11 +123,11 @@ class WideCard:
     def meter(self):
         return CpuSubstrate().meter()
 
-    def open_engine(self, *, threads=None, strategy="native"):
-        if strategy == "native":
+    def open_engine(self, *, threads=None, variant=""):
+        if not variant:
             return self.engine
         other = copy.copy(self.engine)
-        other.name, other.family = f"{self.engine.name}:{strategy}", strategy
+        other.name, other.family = f"{self.engine.name}:{variant}", variant
         return other
 
 

@@ -114,12 +114,12 @@ class Screening(SpecTable, frozen=True, kw_only=True):
 class LaneSpec(SpecTable, frozen=True, kw_only=True):
     """A producer by name: the silicon it is on, the systems it runs, all of them without, and in which precision.
 
-    `strategy` is how a card computes trajectories in double precision; chains by one of them stay with it.
+    `variant` names another way in which its engine computes, where there are several; chains by one stay with it.
     """
 
     substrate: str
     systems: tuple[System, ...] = ()
-    strategy: Literal["native", "hybrid", "concurrent", "auto"] = "native"
+    variant: str = ""
 
 
 class Running(SpecTable, frozen=True, kw_only=True):

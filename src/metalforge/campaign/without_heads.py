@@ -20,9 +20,9 @@ from .spec import CampaignSpec
 from .state import PEAK_PRIOR, CampaignState, ChainLog
 from .store.records import THROWN_AWAY, Assigned, Decided
 
-UPDATES, BETA = "updates", "coordinate"
-UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES, "visit": BETA}
-"""What decisions of a kind are counted in; others have no unit that could be added up."""
+UPDATES = "updates"
+UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES}
+"""What decisions of a kind are counted in. Visits are at values of the coordinate, which is their unit by name."""
 NOT_WITHIN = "not within the rows that there are"
 NOTE = "nothing was run: where a baseline decides otherwise, what would have followed is modelled, not measured"
 NOTED = ("head", "judged", "reader", "retrained", "trust", PEAK_PRIOR)
@@ -100,7 +100,7 @@ def _visit(state: CampaignState, visit: Assigned) -> Otherwise:
         head_said=None,
         decided=visit.coordinate,
         baseline=visit.baseline,
-        unit=UNITS["visit"],
+        unit=state.spec.theory.coordinate,
         differs=visit.by_head,
         modelled=visit.by_head,
         text=f"{at} without the head's answer",

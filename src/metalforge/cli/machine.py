@@ -8,10 +8,9 @@ import typer
 
 from metalforge import __version__, native, substrates
 from metalforge.cluster.launch.requirements import cluster_requirements
-from metalforge.core.errors import MetalforgeError, PlacementError
+from metalforge.core.errors import PlacementError
 from metalforge.core.installation import extras
 from metalforge.core.substrate import Discovery, Substrate, Workload
-from metalforge.native.cuda.precision import Fp64Choice
 from metalforge.substrates import Decision, Policy
 from metalforge.substrates.cuda_ import fp64_choices
 
@@ -39,7 +38,7 @@ def doctor(as_json: Json = False) -> None:
                 "extras": extras(),
                 "cluster": cluster,
                 "checks": [check._asdict() for check in checks],
-                "fp64": {name: _strategy_record(choice) for name, choice in strategies.items()},
+                "fp64": strategies,
             }
         )
     else:
@@ -57,21 +56,10 @@ def doctor(as_json: Json = False) -> None:
         rows = [("passed" if c.passed else "FAILED", c.name, c.detail) for c in checks]
         print_table("Kernel self-test", ("", "check", "detail"), rows)
         if strategies:
-            lines = [(name, str(_strategy_record(choice)["line"])) for name, choice in strategies.items()]
+            lines = [(name, str(choice["line"])) for name, choice in strategies.items()]
             print_table("Trajectories in double precision", ("card", "strategy"), lines)
     if not all(check.passed for check in checks):
         raise typer.Exit(1)
-
-
-def _strategy_record(choice: Fp64Choice | MetalforgeError) -> dict[str, object]:
-    if isinstance(choice, MetalforgeError):
-        return {"line": f"not measured: {str(choice).partition(chr(10))[0]}"}
-    return {
-        "strategy": choice.strategy,
-        "pair_share": choice.pair_share,
-        "seconds": choice.seconds,
-        "line": choice.line,
-    }
 
 
 def devices(

@@ -46,7 +46,7 @@ def _options(
     ] = False,
     plugin: Annotated[
         list[Path] | None,
-        typer.Option(help="A Python file with a theory, a steerer or an observable, which is run; anywhere on the line."),
+        typer.Option(help="A Python file with a theory, steerer or observable, which is run; anywhere on the line."),
     ] = None,
 ) -> None:
     """Take the options that stand before a verb; each does its work elsewhere."""

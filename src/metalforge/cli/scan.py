@@ -135,7 +135,8 @@ def scan(
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
     observable: Annotated[
-        list[str] | None, typer.Option(help="An observable that rows have besides, by name; may be given several times.")
+        list[str] | None,
+        typer.Option(help="An observable to measure besides, by name; may be given several times."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it to the cluster; `attach` comes back.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Serve the live page beside it, for a browser.")] = False,
@@ -436,9 +437,7 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
             note_what_is_kept(broke, campaign.directory)
         raise broke from broke.__cause__
     if state.finished is None:
-        sys.stderr.write(
-            f"interrupted ({state.interrupted[-1].reason}); go on with: {resuming(campaign.directory)}\n"
-        )
+        sys.stderr.write(f"interrupted ({state.interrupted[-1].reason}); go on with: {resuming(campaign.directory)}\n")
         raise typer.Exit(AGAIN)
     found = Results(state, campaign.directory)
     found.report()

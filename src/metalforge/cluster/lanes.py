@@ -67,7 +67,7 @@ def open_there(name: str, engine: str, threads: int) -> Any:
     found = next((one for one in discover().substrates if one.info.name == name), None)
     if found is None:
         raise PlacementError(f"{name} is not on this machine any more")
-    return found.open_engine(threads=threads, strategy=rest.partition(":")[2] or "native")
+    return found.open_engine(threads=threads, variant=rest.partition(":")[2])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class FarSubstrate:
         """Return the meter that its node has."""
         return self._meter
 
-    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> NoReturn:
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> NoReturn:
         """Engines are opened where they are."""
         raise PlacementError(f"{self.info.name} is another machine's")
 

@@ -9,6 +9,7 @@
     |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
     |-- PlacementError          no substrate can do what was asked
     |-- PlacementError > ClusterLostError    a cluster that ran a campaign has ended or does not answer
+    |-- DeviceLostError         a GPU that stopped answering while it computed
     |-- MeterUnavailableError   an energy counter that cannot be read
     |-- InternalError           results or records that contradict each other: a fault of metalforge
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
@@ -124,6 +125,10 @@ class PlacementError(MetalforgeError):
 
 class ClusterLostError(PlacementError):
     """A cluster that ran a campaign has ended or does not answer; the campaign can be resumed."""
+
+
+class DeviceLostError(MetalforgeError):
+    """A device does not answer any more: what it held is lost, and chains go on from their checkpoints."""
 
 
 class MeterUnavailableError(MetalforgeError):

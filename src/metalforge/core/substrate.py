@@ -124,10 +124,10 @@ class Substrate(Protocol):
         """Return the best energy meter there is for this substrate, readable or not."""
         ...
 
-    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> Any:
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> Any:
         """Return what fields live on here, a `metalforge.native.engine.Engine`; one without raises PlacementError.
 
-        `strategy` is how trajectories in double precision are computed, where there is a choice.
+        `variant` names another way in which it computes, where there are several.
         """
         ...
 
@@ -137,7 +137,7 @@ class NoEngine:
 
     info: SubstrateInfo
 
-    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> NoReturn:
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> NoReturn:
         """Say that there is none."""
         raise PlacementError(
             f"{self.info.name} ({self.info.model}) has no engine for chains\nhint: cpu:0 has one, everywhere"

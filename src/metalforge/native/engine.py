@@ -45,6 +45,7 @@ __all__ = [
     "continues",
     "family_of_engine",
     "family_of_level",
+    "rounds_to_doubles",
 ]
 
 Precision = Literal["f64", "f32"]
@@ -460,10 +461,16 @@ def family_of_engine(name: str) -> str:
     return family_of_level(build) if kind == "cpu" else strategy[0] if strategy else "fma"
 
 
-def continues(engine: Engine, name: str, family: str, *, links_see_sums: bool) -> bool:
+def continues(engine: Engine, name: str, family: str = "", *, links_see_sums: bool) -> bool:
     """Whether a chain of the engine called `name` goes on bit for bit on `engine`.
 
-    Matrix products have the bits of the family; sums over the lattice have those of one engine, since their order
-    follows its vectors. Of the links of a quenched chain no sum is a factor; solves, and so forces of fermions, are.
+    Its family, unless given, is that of engines of this name. Matrix products have the bits of the family; sums over
+    the lattice have those of one engine, since their order follows its vectors. Of the links of a quenched chain no sum
+    is a factor; solves, and so forces of fermions, are.
     """
-    return engine.name == name or (engine.family == family and not links_see_sums)
+    return engine.name == name or (engine.family == (family or family_of_engine(name)) and not links_see_sums)
+
+
+def rounds_to_doubles(engine: Engine) -> bool:
+    """Return whether its doubles are doubles; others are pairs of floats, which round earlier."""
+    return engine.family in ("fma", "plain")

@@ -69,11 +69,11 @@ class CpuSubstrate:
         """RAPL, readable or not."""
         return RaplMeter(self._sys / "class/powercap")
 
-    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> CpuEngine:
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> CpuEngine:
         """The compiled kernels at the level in use."""
-        if strategy != "native":
+        if variant:
             raise PlacementError(
-                f"{self.info.name} computes trajectories in doubles. Got strategy {strategy}\nhint: it is for cards"
+                f"{self.info.name} computes trajectories in doubles. Got the variant {variant}, which is for GPUs"
             )
         return cpu_engine(threads=threads)
 

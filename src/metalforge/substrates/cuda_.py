@@ -14,7 +14,6 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo, Workload
 from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.grid import CudaEngine
-from metalforge.native.cuda.precision import Fp64Choice
 
 from .meters import NvmlMeter
 from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
@@ -58,23 +57,28 @@ class CudaSubstrate:
         """NVML's counter of this device, readable or not."""
         return NvmlMeter(self._index)
 
-    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> CudaEngine:
-        """The kernels on this card; threads are the host's, which it has one of."""
-        return cuda_engine(self._index, strategy)
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> CudaEngine:
+        """The kernels on this card, by a strategy of `Fp64Strategy`; threads are the host's, which it has one of."""
+        return cuda_engine(self._index, variant or "native")
 
 
-def fp64_choices(found: Sequence[Substrate]) -> dict[str, Fp64Choice | MetalforgeError]:
+def fp64_choices(found: Sequence[Substrate]) -> dict[str, dict[str, object]]:
     """Measure how trajectories in double precision use each card; seconds, and more when kernels are compiled first.
 
-    A card that cannot be measured has the error that says why.
+    A card that cannot be measured has a `line` that says why, and nothing else.
     """
-    measured: dict[str, Fp64Choice | MetalforgeError] = {}
+    measured: dict[str, dict[str, object]] = {}
     for one in found:
-        if isinstance(one, CudaSubstrate):
-            try:
-                measured[one.info.name] = cuda_engine(one._index, "auto").fp64
-            except MetalforgeError as error:
-                measured[one.info.name] = error
+        if not isinstance(one, CudaSubstrate):
+            continue
+        try:
+            choice = cuda_engine(one._index, "auto").fp64
+        except MetalforgeError as error:
+            reason = str(error).partition("\n")[0]
+            measured[one.info.name] = {"line": f"not measured: {reason}"}
+        else:
+            names = ("strategy", "pair_share", "seconds", "line")
+            measured[one.info.name] = {name: getattr(choice, name) for name in names}
     return measured
 
 

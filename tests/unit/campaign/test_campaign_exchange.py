@@ -16,7 +16,7 @@ from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, 
 from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
 from metalforge.campaign.state import fold, ladders_of
 from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Assigned, Estimated, Record
+from metalforge.campaign.store.records import Estimated, Record
 from metalforge.lattice.campaign.series import loop_series
 from metalforge.lattice.chain import Chain
 from metalforge.statistics.traffic import Traffic

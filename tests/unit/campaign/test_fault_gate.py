@@ -2,14 +2,13 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.decisions import decisions_of
 from metalforge.campaign.report.heads import accounts_of
+from metalforge.campaign.report.result import result_of
 from metalforge.campaign.report.sections_of_run import decisions_section
 from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running import point
@@ -66,7 +65,7 @@ def test_faults_in_two_chains_leave_no_trace_in_what_is_measured(sound, tmp_path
         ("c0000", 40, "rule:finite"),
         ("c0001", 77, "rule:finite"),
     }
-    page = decisions_section(state, SimpleNamespace(decisions=decisions_of(state), heads={}, answers=None), {})
+    page = decisions_section(state, result_of(state), {})
     assert "Blocks that were computed again" in page
 
 

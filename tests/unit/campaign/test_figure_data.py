@@ -69,7 +69,9 @@ def test_overlap_samples_and_crossings_are_the_same_in_report_and_page(both):
     assert [line.get_ydata()[0] for line in crossed] == [c["crossings"] for c in support["chains"]]
     nearest = next(c for c in support["chains"] if c["chain"] in history.get_title(loc="left"))
     assert history.lines[-1].get_xdata().tolist() == nearest["marks"]
-    assert sum(c["carried"] for c in support["chains"]) == pytest.approx(result_of(followed.state).headline.transition.n_effective)
+    assert sum(c["carried"] for c in support["chains"]) == pytest.approx(
+        result_of(followed.state).headline.transition.n_effective
+    )
 
 
 def test_plane_and_memory_of_a_chain_are_the_same_in_report_and_page(both):

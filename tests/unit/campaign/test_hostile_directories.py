@@ -45,7 +45,7 @@ def test_a_name_that_no_directory_may_have_is_refused(name):
 @pytest.mark.parametrize("name", ["a\0b", "two\nlines", "\x1b[31mred", "a\x7fb", "\u202egnp.exe"])
 def test_a_name_that_cannot_be_printed_is_no_name(name):
     with pytest.raises(SpecError, match="printable"):
-        CampaignSpec(name=name)
+        CampaignSpec(name=name, theory=ROUNDS.theory)
 
 
 def test_such_a_name_is_refused_wherever_the_campaign_would_go(tmp_path):

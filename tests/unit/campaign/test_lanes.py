@@ -24,7 +24,7 @@ class Card:
     def meter(self):
         return CpuSubstrate().meter()
 
-    def open_engine(self, *, threads=None, strategy="native"):
+    def open_engine(self, *, threads=None, variant=""):
         return cpu_engine(threads=threads)
 
 

@@ -100,7 +100,9 @@ def test_what_was_found_comes_as_a_file(campaign):
     _, result, _ = campaign
     written = list(csv.DictReader(io.StringIO(plasma_csv(result))))
     if freezing_of_boxes(result):
-        assert [row["trajectory"] for row in written] == [one.chain for one in freezing_of_boxes(result)[0].trajectories]
+        assert [row["trajectory"] for row in written] == [
+            one.chain for one in freezing_of_boxes(result)[0].trajectories
+        ]
         assert all(float(row["gamma"]) > 0 for row in written)
         return
     (found,) = transport_of_boxes(result)

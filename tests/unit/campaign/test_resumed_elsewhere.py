@@ -40,7 +40,7 @@ class Elsewhere(CpuSubstrate):
         super().__init__()
         self.error, self.family = error, family or cpu_engine().family
 
-    def open_engine(self, *, threads=None, strategy="native"):
+    def open_engine(self, *, threads=None, variant=""):
         return OtherSums(self.error, self.family)
 
 

@@ -184,7 +184,7 @@ def test_a_located_peak_is_sharpened_and_the_reason_says_by_how_much():
     steerer = told(np.linspace(5.42, 5.98, 12))
     suggestions = steerer.ask(4)
     assert all(abs(s.coordinate - 5.69) < 0.1 for s in suggestions)
-    assert all(s.score > 0 and "expected to bring the error on beta_c from" in s.reason for s in suggestions)
+    assert all(s.score > 0 and "expected to bring the error on the peak from" in s.reason for s in suggestions)
 
 
 def test_warm_up_that_costs_sends_points_back_to_measured_beta():

@@ -12,7 +12,7 @@ from reference.small_campaigns import ROUNDS
 
 WIDE = {"volumes": ((512, 512, 512, 512),), "beta_min": 5.0, "beta_max": 6.0}
 TOO_LARGE = [
-    ("lattice", WIDE, "GiB", 3),
+    ("theory", WIDE, "GiB", 3),
     ("running", {"producers": 100_000}, "GiB", 3),
     ("running", {"threads": 100_000}, "1024", 2),
 ]

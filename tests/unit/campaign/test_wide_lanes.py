@@ -288,7 +288,7 @@ def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, card):
 
 
 def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, card):
-    told = (LaneSpec(substrate="cuda:0"), LaneSpec(substrate="cuda:0", strategy="hybrid"))
+    told = (LaneSpec(substrate="cuda:0"), LaneSpec(substrate="cuda:0", variant="hybrid"))
     running = Running(block=30, checkpoint_s=0.0, lanes=told)
     spec = msgspec.structs.replace(WIDE, running=running, budget=Budget(trajectories=2400))
     state = run(spec, tmp_path / "run")
@@ -359,14 +359,13 @@ def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, card):
 
 
 def test_what_cannot_run_is_refused_by_name(card):
-
     def lanes_of(**running):
         return lanes.lanes_here(CampaignSpec(theory=Lattice(), running=Running(**running)))
 
     with pytest.raises(UnknownNameError, match="cuda:3"):
         lanes_of(substrate="cuda:3")
     with pytest.raises(PlacementError, match="hybrid"):
-        lanes_of(lanes=(LaneSpec(substrate="cpu", strategy="hybrid"),))
+        lanes_of(lanes=(LaneSpec(substrate="cpu", variant="hybrid"),))
     with pytest.raises(SpecError, match="nobody"):
         CampaignSpec(
             theory=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),

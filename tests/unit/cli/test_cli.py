@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from metalforge import __version__, native
@@ -15,6 +17,7 @@ from metalforge.cli import machine
 from metalforge.core import PlacementError
 from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
 from metalforge.substrates import WORKLOADS
+from metalforge.substrates.cuda_ import CudaSubstrate
 
 ROOT = Path(__file__).parents[3]
 
@@ -225,11 +228,17 @@ def test_on_a_terminal_tables_are_drawn_and_no_color_is_respected():
 
 def test_doctor_says_how_cards_use_double_precision(monkeypatch, capsys):
     """Strategy and figures of each card; one that fails says why, and the rest is there."""
-    choices = {
-        "cuda:0": Fp64Choice(asked=Fp64Strategy.AUTO, measured={0: 6e-4, 1: 7e-4, 64: 4e-3}),
-        "cuda:1": PlacementError("cuda:1 cannot be opened: no room\nhint: wait"),
-    }
-    monkeypatch.setattr("metalforge.cli.machine.fp64_choices", lambda found: choices)
+
+    def engine(index, strategy):
+        if index == 1:
+            raise PlacementError("cuda:1 cannot be opened: no room\nhint: wait")
+        return SimpleNamespace(fp64=Fp64Choice(asked=Fp64Strategy(strategy), measured={0: 6e-4, 1: 7e-4, 64: 4e-3}))
+
+    here = machine.substrates.discover()
+    cards = (CudaSubstrate(0, "one", {}), CudaSubstrate(1, "other", {}))
+    found = msgspec.structs.replace(here, substrates=(*here.substrates, *cards))
+    monkeypatch.setattr(machine.substrates, "discover", lambda: found)
+    monkeypatch.setattr("metalforge.substrates.cuda_.cuda_engine", engine)
     machine.doctor(as_json=True)
     fp64 = json.loads(capsys.readouterr().out)["fp64"]
     assert fp64["cuda:0"]["strategy"] == "native"

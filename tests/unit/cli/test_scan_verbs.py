@@ -218,8 +218,9 @@ def test_presets_are_listed():
     listed = json.loads(metalforge("presets", "--json").stdout)
     assert {entry["name"] for entry in listed} == set(PRESETS)
     tiny = next(entry for entry in listed if entry["name"] == "tiny")
-    assert tiny["volumes"] == [[4, 4, 4, 2]]
-    assert tiny["beta_min"] < 5.09 < tiny["beta_max"]
+    assert tiny["systems"] == [[4, 4, 4, 2]]
+    assert tiny["coordinate"] == "beta"
+    assert tiny["low"] < 5.09 < tiny["high"]
     assert tiny["deterministic"]
     text = metalforge("presets").stdout
     assert all(name in text and ABOUT[name] in text for name in PRESETS)

@@ -17,6 +17,7 @@ import pytest
 
 from metalforge import native
 from metalforge.core import PlacementError, SpecError
+from metalforge.core.errors import DeviceLostError
 from metalforge.lattice import (
     Chain,
     ChainSpec,
@@ -35,7 +36,7 @@ from metalforge.lattice.solvers import multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.cuda.card import CardLimits, CardLostError
+from metalforge.native.cuda.card import CardLimits
 from metalforge.native.cuda.engine import CupyCard, cuda_engine
 from metalforge.native.cuda.grid import CudaEngine, CudaGrid
 from metalforge.native.cuda.precision import Fp64Choice
@@ -597,7 +598,7 @@ class LostCupy:
 
 def test_a_card_that_vanishes_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", LostCupy)
-    with pytest.raises(CardLostError, match=r"(?s)cuda:2.*DevicesUnavailable.*hint: .*checkpoints"):
+    with pytest.raises(DeviceLostError, match=r"(?s)cuda:2.*DevicesUnavailable.*hint: .*checkpoints"):
         CupyCard(2).zeros(8, "f8")
 
 

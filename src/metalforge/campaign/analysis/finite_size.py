@@ -178,7 +178,7 @@ def _solve(peaks: Sequence[SystemPeak], law: SizeLaw) -> _Line:
 
 
 def _line(peaks: Sequence[SystemPeak], law: SizeLaw) -> FiniteSizeFit:
-    """Return the line, and the variance of the limit = sum_i c_i result_i by its terms c_i^2 error_i^2 and that of q."""
+    """Return the line; the variance of its limit = sum_i c_i result_i by its terms c_i^2 error_i^2 and that of q."""
     line = _solve(peaks, law)
     ratios = np.array([law.x(peak.system) for peak in peaks])
     errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "result"))

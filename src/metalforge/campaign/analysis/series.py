@@ -48,6 +48,9 @@ def as_point(point: PointSeries) -> PointSeries:
     name = f"the series at {point.coordinate:g}"
     if energy.ndim != 1 or energy.shape != order.shape:
         raise SpecError(f"{name} must hold one E and one order parameter per row. Got {energy.shape} and {order.shape}")
-    if not np.isfinite(point.coordinate) or not (np.all(np.isfinite(energy)) and np.all(np.isfinite(order))):
-        raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
+    for what, values in (("coordinate", np.array(point.coordinate)), ("E", energy), ("order parameter", order)):
+        if not np.all(np.isfinite(values)):
+            raise SpecError(
+                f"{name} must have a finite {what}. Got NaN or infinity\nhint: find out why the run diverged"
+            )
     return point._replace(coordinate=float(point.coordinate), energy=energy, order=order)

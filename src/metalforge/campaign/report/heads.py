@@ -11,7 +11,7 @@ from typing import Literal
 
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import Decided
-from metalforge.campaign.without_heads import BETA, NOT_WITHIN, UPDATES, Otherwise, otherwise
+from metalforge.campaign.without_heads import NOT_WITHIN, UPDATES, Otherwise, otherwise
 
 from .decisions import ResultPart
 
@@ -88,7 +88,8 @@ def _effect(state: CampaignState, name: str, made: Counter[str], entries: list[O
         text = kinds
         if said.value is not None and said.baseline is not None:
             text += f"; the head moved the expected peak by {said.value - said.baseline:+.2g} to {said.value:.5g}"
-        return HeadEffect(text=text, decided=said.value, baseline=said.baseline, unit=BETA, measured=measured)
+        unit = state.spec.theory.coordinate
+        return HeadEffect(text=text, decided=said.value, baseline=said.baseline, unit=unit, measured=measured)
     counted = [e for e in entries if e.unit == UPDATES and e.decided is not None and e.baseline is not None]
     if not counted:
         return HeadEffect(text=kinds, measured=measured)

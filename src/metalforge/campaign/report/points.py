@@ -58,7 +58,7 @@ def in_order(state: CampaignState) -> list[ChainLog]:
 
 
 def bare_result(theory: Theory, chain: ChainLog) -> ChainResult:
-    """Return where the updates of a chain went and the observables that were asked for; all else is found of several."""
+    """Return where the updates of a chain went, and its observables; all else is found of several together."""
     return ChainResult(
         id=chain.id,
         system=chain.system,

@@ -50,7 +50,7 @@ from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
-from metalforge.native.engine import continues, family_of_engine
+from metalforge.native.engine import continues
 
 from .book import Book
 from .controls import Controls
@@ -62,7 +62,7 @@ from .lanes import ChainLane, arranged, producer_here
 from .learning import Learning
 from .machines import Machines, ThisMachine
 from .monitor import Monitor
-from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
+from .notes import EnergyNotes, note_engines, note_heads, note_judged, note_use
 from .orders import pass_over, stage_of
 from .own_weights import kept_weights, with_weights
 from .planner import Planner
@@ -262,7 +262,7 @@ class Campaign(Closing):
             return self._worked()
         if self.spec.budget.joules is not None:
             self.joules()
-        note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
+        note_engines(self.book, {lane.name: lane.engine for lane in self._lanes})
         with self._controls.listening():
             if self._stays_paused:
                 self._controls.stay_paused()
@@ -491,8 +491,8 @@ def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane
     """Raise where no lane goes on bit for bit with a chain that is there."""
     made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
     for name in sorted(made):
-        family, sums = family_of_engine(name), state.spec.theory.sums_matter
-        if not any(continues(one.engine, name, family, links_see_sums=sums) for one in lanes):
+        sums = state.spec.theory.sums_matter
+        if not any(continues(one.engine, name, links_see_sums=sums) for one in lanes):
             kind, _, build = name.partition(":")
             here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))
             raise SpecError(

@@ -130,10 +130,10 @@ def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
             )
 
 
-def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -> list[ChainLane]:
+def _lanes(substrate: Substrate, spec: CampaignSpec, variant: str = "") -> list[ChainLane]:
     """Return the lanes of a substrate: one per core (``cpu:0``, ``cpu:1``), or as the spec wants; one per card."""
-    info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads, strategy=strategy)
-    names, cores = [info.name if strategy == "native" else engine.name], info.properties.get("cores")
+    info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads, variant=variant)
+    names, cores = [engine.name if variant else info.name], info.properties.get("cores")
     if cores is not None:
         count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
         names = [f"{info.kind}:{i}" for i in range(count)]
@@ -158,7 +158,7 @@ def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
 def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[ChainLane]:
     """Return the lanes of an entry of `running.lanes`; the second one on a card has a name of its own."""
     earlier = sum(other.substrate == told.substrate for other in spec.running.lanes[:number])
-    lanes = _lanes(_named(told.substrate), spec, told.strategy)
+    lanes = _lanes(_named(told.substrate), spec, told.variant)
     return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, systems=told.systems) for one in lanes]
 
 

@@ -20,7 +20,6 @@ from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter, RecentMeter
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Measured
-from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Run
 from metalforge.substrates.npu.costs import board_energy
@@ -49,12 +48,11 @@ def note_heads(book: Book, heads: Heads) -> None:
         book.write(Decided(what="head", by=name, reason=reason, value=skill, trusted=used))
 
 
-def note_strategies(book: Book, engines: Mapping[str, Engine]) -> None:
-    """Write how cards compute double precision, where that was asked, with the measurement it rests on."""
+def note_engines(book: Book, engines: Mapping[str, Engine]) -> None:
+    """Write how engines compute, where they have something to say of it."""
     for name, engine in engines.items():
-        fp64: Fp64Choice | None = getattr(engine, "fp64", None)  # engines of cards alone have it
-        if fp64 is not None and fp64.asked != Fp64Strategy.NATIVE:
-            book.write(Decided(what="lane", by=name, reason=f"double precision: {fp64.line}"))
+        if remark := getattr(engine, "remark", ""):  # of engines of which there are variants
+            book.write(Decided(what="lane", by=name, reason=remark))
 
 
 def note_judged(book: Book, worker: Worker, learning: Learning) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign.store.records import Decided, Promise
+from metalforge.core.errors import DeviceLostError
 from metalforge.core.rows import ChainFaultError
-from metalforge.native.cuda.card import CardLostError
 from metalforge.pipeline import Emit, Stage
 
 from .equipment import Tools
@@ -54,7 +54,7 @@ class Producer(Stage[Volley, Block]):
             answered = [block for order in item.orders if (block := self._prepare(order)) is not None]
             waiting = {block.chain for block in answered}
             blocks = answered + self._run([order for order in item.orders if order.chain not in waiting])
-        except CardLostError as error:
+        except DeviceLostError as error:
             self._pool.forget()
             blocks = [self._answer(order, lost=str(error).partition("\n")[0]) for order in item.orders]
         last = len(blocks) - 1
@@ -85,7 +85,7 @@ class Producer(Stage[Volley, Block]):
         """Write all chains to their files: whoever goes on with the campaign takes them up there."""
         try:
             self._pool.save_all()
-        except CardLostError:
+        except DeviceLostError:
             self._pool.forget()  # they go on from the files that are there
 
     def close(self) -> None:

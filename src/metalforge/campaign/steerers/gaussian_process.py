@@ -21,8 +21,8 @@ Reals = NDArray[np.float64]
 BINS = 8
 """Outcomes of a fantasy measurement that are told apart: eight bins of 48 paths give its effect to a few percent."""
 LOCATED = 0.1
-"""Spread of the peak, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks, and
-the process would go on about slopes."""
+"""Spread of the peak, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks,
+and the process would go on about slopes."""
 FEWEST = 3
 """Points below which no curve is fitted."""
 BACKGROUND = 0.25

@@ -24,6 +24,7 @@ from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
+from metalforge.native.engine import rounds_to_doubles
 
 from .precision import evaluate_again
 from .theory import lattice_of
@@ -32,8 +33,6 @@ OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
 PAIRS = 32
 """Times as far where doubles of a trajectory are pairs of floats."""
-FULL_DOUBLES = ("fma", "plain")
-"""Families of engines whose doubles are doubles."""
 HMC_STEPS = 10
 """Steps of a trajectory that take them as far as this again."""
 
@@ -301,5 +300,5 @@ class LatticePoint(PointChain):
 
 def off_group_limit(field: GaugeField, n_steps: int | None) -> float:
     """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
-    pairs = PAIRS if field.precision == "f64" and field.engine.family not in FULL_DOUBLES else 1
+    pairs = PAIRS if field.precision == "f64" and not rounds_to_doubles(field.engine) else 1
     return OFF_GROUP[field.precision] * pairs * (1 + (n_steps or 0) / HMC_STEPS)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError
 from metalforge.native.engine import Dims, Precision
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "SUMS",
     "Card",
     "CardLimits",
-    "CardLostError",
     "DeviceBuffer",
     "Launcher",
     "Meeting",
@@ -44,10 +42,6 @@ CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step",
 """What a kernel must know of a chain."""
 SUMS = [*((name, "u8") for name in ("partial", "arrived", "sums", "slot")), ("width", "i4"), ("column", "i4")]
 """Where sums are made (sites.cuh)."""
-
-
-class CardLostError(MetalforgeError):
-    """A card does not answer any more: what it held is lost, and chains go on from their checkpoints."""
 
 
 class CardLimits(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, PlacementError
+from metalforge.core.errors import DeviceLostError, MetalforgeError, PlacementError
 from metalforge.native.engine import Precision
 
-from .card import CardLimits, CardLostError, Meeting, Memory
+from .card import CardLimits, Meeting, Memory
 from .grid import CudaEngine, measured_choice
 from .nvrtc import compiled
 from .precision import Fp64Choice
@@ -53,7 +53,7 @@ class CupyCard:
             with self._turn, self._device, self._stream:
                 yield
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise CardLostError(
+            raise DeviceLostError(
                 f"{self.name} failed: {error}\nhint: a new process can open it again; checkpoints continue there "
                 "and on cores"
             ) from error

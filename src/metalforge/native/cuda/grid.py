@@ -25,7 +25,7 @@ from .card import (
     Launcher,
 )
 from .particles import CudaParticleBatch, CudaParticles
-from .precision import Fp64Choice, choose
+from .precision import Fp64Choice, Fp64Strategy, choose
 from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
 from .walker import Walker
@@ -85,6 +85,11 @@ class CudaEngine:
 
     def __reduce__(self) -> tuple[Callable[..., "CudaEngine"], tuple[Any, ...]]:
         return self._reopen
+
+    @property
+    def remark(self) -> str:
+        """How it computes double precision, with the measurement that rests on; nothing unless that was asked."""
+        return "" if self.fp64.asked == Fp64Strategy.NATIVE else f"double precision: {self.fp64.line}"
 
     @property
     def busy_sites(self) -> int:
