@@ -42,7 +42,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     tab.waits_for("paused", "#status")
     tab.page.wait_for_selector("#control-resume:enabled")
     assert enabled(tab) == ["resume", "stop"]
-    assert "accepted" in filled(tab, "extend", seconds="600", target_error="0.001")
+    assert "accepted" in filled(tab, "extend", trajectories="600", target_error="0.001")
     assert run.campaign.spec.budget.target_error == 0.001
     assert "accepted" in filled(tab, "steerer", name="uniform")
     assert "accepted" in filled(tab, "system", system="8,8,8,2")
@@ -55,7 +55,7 @@ def test_every_control_reaches_the_campaign_and_its_word_is_shown(page, open_tab
     assert (spec.steering.steerer, spec.steering.points) == ("uniform", (5.05,))
     assert spec.theory.volumes == ((4, 4, 4, 2), (8, 8, 8, 2))
     assert "refused, an added system" in filled(tab, "system", system="8,8,8,2")
-    assert "fill in" in filled(tab, "extend", seconds="", target_error="")
+    assert "fill in" in filled(tab, "extend", trajectories="", target_error="")
     tab.page.click("#control-resume")
     tab.waits_for("running", "#status")
     run.until(lambda state: any(d.what == "rewired" and d.by.endswith("(page)") for d in state.decisions))

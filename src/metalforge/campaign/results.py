@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike
 
 from .analysis.evidence import Evidence
-from .counterfactual import Counterfactual, counterfactual
 from .extending import Extension
 from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
@@ -36,6 +35,9 @@ from .store.reading import read_journal
 from .store.records import Record, StoppedBy
 from .theory import System
 from .without_heads import NOTE, Otherwise, otherwise
+
+if TYPE_CHECKING:  # loaded where it is asked for
+    from .counterfactual import Counterfactual
 
 
 class WithoutHeads(ResultPart, frozen=True, kw_only=True):
@@ -162,10 +164,12 @@ class Results:
             heads=accounts_of(self.state), decisions=tuple(found), different=sum(e.differs for e in found)
         )
 
-    def steered_by(self, steerer: str, at: int = 1) -> Counterfactual:
+    def steered_by(self, steerer: str, at: int = 1) -> "Counterfactual":
         """Return what another steerer would have done from record `at` of the journal on; outcomes are modelled."""
         if self.directory is None:
             raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
+        from .counterfactual import counterfactual
+
         return counterfactual(self.directory / JOURNAL, at, None, steerer)
 
     def report(self, directory: PathLike | None = None, *, beside: Sequence["Results"] = ()) -> Path:

@@ -21,8 +21,8 @@ from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
 from metalforge.lattice.faults import FaultName, inject
+from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.run import ChainRun
-from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import BatchEngine, Engine
 

@@ -8,7 +8,7 @@ asked about. The state of a chain is the network's only memory of it: with more 
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +20,12 @@ from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.files import expect_features
 from metalforge.reservoir.heads import HeadValues
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .features import SCHEMA
 from .program import ConductorProgram
+
+if TYPE_CHECKING:  # readings in software load nothing of a device
+    from metalforge.substrates.npu.device import NpuDevice
 
 
 class _Step(NamedTuple):
@@ -58,7 +59,7 @@ class NetworkConductor(Closing):
         self,
         weights: EsnWeights,
         *,
-        device: NpuDevice | None = None,
+        device: "NpuDevice | None" = None,
         precision: str = "W8A8",
         calibration: ArrayLike | None = None,
         spreads: Mapping[str, float] | None = None,
@@ -77,7 +78,7 @@ class NetworkConductor(Closing):
         """By chain, the last step that was read and not taken."""
         self.processor_s = 0.0
         """Processor time of all passes: on an emulated device, what its emulation took."""
-        self._ledger = device.ledger if isinstance(device, EmulatedDevice) else None
+        self._ledger = getattr(device, "ledger", None)  # of an emulated device
         self._lock = threading.Lock()
         self._charged: dict[str, tuple[float, float]] = {}
         """Device seconds and joules by chain, of passes that nobody asked about yet."""

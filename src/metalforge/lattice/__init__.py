@@ -14,28 +14,34 @@ Conventions, the same everywhere:
 - A chain is named by (seed, stream); step n of it can be recomputed on its own.
 """
 
-from .actions import SYMANZIK, WILSON, Action
-from .batch import BatchUpdate, ChainBatch
-from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
-from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
-from .field import GaugeField
-from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
-from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
-from .integrators import SCHEMES, Scheme, scheme
-from .observables import (
-    Observables,
-    SeaObservables,
-    creutz_ratio,
-    measure,
-    measure_condensate,
-    pion_correlator,
-    wilson_loops,
-    z3_projection,
-)
-from .rational import Rational, rational_power
-from .sea import FermionSpec, Sea, SpectralRangeError
-from .solvers import Inverter
-from .warmup import warm_up
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .actions import SYMANZIK, WILSON, Action
+    from .batch import BatchUpdate, ChainBatch
+    from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
+    from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
+    from .fermions import FermionSpec
+    from .field import GaugeField
+    from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
+    from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
+    from .integrators import SCHEMES, Scheme, scheme
+    from .observables import (
+        Observables,
+        SeaObservables,
+        creutz_ratio,
+        measure,
+        measure_condensate,
+        pion_correlator,
+        wilson_loops,
+        z3_projection,
+    )
+    from .rational import Rational, rational_power
+    from .sea import Sea, SpectralRangeError
+    from .solvers import Inverter
+    from .warmup import warm_up
 
 __all__ = [
     "SCHEMES",
@@ -78,3 +84,4 @@ __all__ = [
     "wilson_loops",
     "z3_projection",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

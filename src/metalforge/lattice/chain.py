@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 import numpy as np
@@ -13,11 +13,14 @@ from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, Precision, check_dims, continues
 
 from .actions import action as named_action
+from .fermions import FermionSpec
 from .field import Address, GaugeField
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .observables import Observables, measure
-from .sea import FermionSpec, Sea
+
+if TYPE_CHECKING:  # quenched chains load no solvers
+    from .sea import Sea
 
 
 class HeatbathSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,7 +154,7 @@ class Chain:
         self.field: GaugeField = field
         self.step = 0
         self._workspace = make_workspace(field) if spec.has_trajectories else None
-        self.sea = None if spec.fermions is None else Sea(field, spec.fermions)
+        self.sea = None if spec.fermions is None else _sea(field, spec.fermions)
         self._range_is_frozen = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -309,6 +312,12 @@ class Chain:
             )
         field = GaugeField.from_links(found.links, precision=spec.precision, engine=engine)
         return _chain_of(cls, spec, field, state), state.notes, dict(found.series)
+
+
+def _sea(field: GaugeField, fermions: FermionSpec) -> "Sea":
+    from .sea import Sea
+
+    return Sea(field, fermions)
 
 
 _Chain = TypeVar("_Chain", bound=Chain)

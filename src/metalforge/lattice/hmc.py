@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from metalforge.native import Stream
 from .actions import WILSON, Action
 from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Scheme, TrajectoryPlan, nested
-from .sea import Sea
+
+if TYPE_CHECKING:  # quenched chains load no solvers
+    from .sea import Sea
 
 METROPOLIS_DRAW = 4 << 28
 """Draws of the accept test; the kernels use 1 << 28 (momenta), 2 << 28 (hot start) and 3 << 28 (heat bath), fermions
@@ -73,7 +75,7 @@ def hmc_trajectory(
     integrator: Scheme,
     workspace: Workspace | None = None,
     accept_always: bool = False,
-    sea: Sea | None = None,
+    sea: "Sea | None" = None,
     probe: EnergyProbe | None = None,
     action: Action = WILSON,
     **address: Unpack[Address],
@@ -120,7 +122,7 @@ def hmc_trajectory(
     )
 
 
-def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
+def _restore(field: GaugeField, backup: GaugeField, sea: "Sea | None") -> None:
     field.assign(backup)
     if sea is not None:
         sea.inverter.links_moved()
@@ -133,7 +135,7 @@ class _System(NamedTuple):
     momenta: Momenta
     beta: float
     action: Action
-    sea: Sea | None
+    sea: "Sea | None"
 
     def gauge_action(self) -> float:
         return self.field.action(self.beta, self.action)

@@ -11,7 +11,7 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 import cmath
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError, require_at_least
 
 from .field import Address, GaugeField
-from .solvers import Inverter
-from .staggered import ColourField
+
+if TYPE_CHECKING:  # what quarks need is loaded where there are some
+    from .solvers import Inverter
+    from .staggered import ColourField
 
 
 class Observables(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +169,7 @@ class CondensateSample(NamedTuple):
 
 
 def measure_condensate(
-    inverter: Inverter, mass: float, *, n_vectors: int, tolerance: float = TOLERANCE, **address: Unpack[Address]
+    inverter: "Inverter", mass: float, *, n_vectors: int, tolerance: float = TOLERANCE, **address: Unpack[Address]
 ) -> CondensateSample:
     """Return the condensate and its connected part on the inverter's links, from each of `n_vectors` noise vectors.
 
@@ -187,7 +189,7 @@ def measure_condensate(
     return CondensateSample(tuple(condensate), tuple(connected))
 
 
-def pion_correlator(inverter: Inverter, mass: float, *, tolerance: float = TOLERANCE) -> NDArray[np.float64]:
+def pion_correlator(inverter: "Inverter", mass: float, *, tolerance: float = TOLERANCE) -> NDArray[np.float64]:
     """Return C(t) = sum_x sum_ab |D^-1(x, t; 0)_ab|^2 for t = 0 .. Nt - 1, from a point source at the origin.
 
     The Goldstone pion's channel. With X = A^-1 source on even sites, D^-1 source is m X there and -H X on odd ones.
@@ -205,6 +207,6 @@ def pion_correlator(inverter: Inverter, mass: float, *, tolerance: float = TOLER
     return total
 
 
-def _sum_by_time(field: ColourField) -> NDArray[np.float64]:
+def _sum_by_time(field: "ColourField") -> NDArray[np.float64]:
     host = field.to_host()
     return np.asarray(np.sum(np.abs(host) ** 2, axis=(1, 2, 3, 4)), np.float64)

@@ -1,4 +1,4 @@
-"""The sea quarks of a chain: what is asked of them, and the pseudofermions that stand for them, on their time scales.
+"""The sea quarks of a chain: the pseudofermions that stand for them, on their time scales.
 
 One-link staggered quarks come in fours: four flavours of one mass are exact, one to three are a root of that, taken by
 rational functions (RHMC), and more than four are several fields. The range of the rational functions,
@@ -6,7 +6,6 @@ rational functions (RHMC), and more than four are several fields. The range of t
 of -H^2 seen so far, and a trajectory that leaves it is an error, since its action would be wrong.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import count, pairwise
 from typing import Any, Unpack
@@ -16,80 +15,12 @@ import msgspec
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
+from .fermions import FermionSpec
 from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
 from .observables import Observables, SeaObservables, measure_condensate
 from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
 from .solvers import Inverter
-
-REVERSIBLE_TOLERANCE = 1e-9
-"""The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,
-unit length) by as much as the tolerance then, and by a tenth of it where every solve starts from zero."""
-
-
-class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sea quarks: `flavors[i]` (1 to 4) of mass `masses[i]` (am > 0), e.g. (2, 1) and (0.02, 0.05) for 2+1."""
-
-    flavors: tuple[int, ...]
-    masses: tuple[float, ...]
-    n_inner: int = 2
-    """Gauge steps within each move of the fermion scheme."""
-    preconditioners: tuple[float, ...] = ()
-    """Hasenbusch masses, ascending, for four flavours."""
-    n_heavy: int = 1
-    """Steps of the heaviest preconditioner within each move of the others, where there are preconditioners."""
-    tolerance: float = 1e-11
-    """Relative residual of the solves of heat bath, action and observables."""
-    force_tolerance: float = 1e-8
-    """Relative residual of the solves along the trajectory."""
-    action_error: float = 1e-10
-    """Relative error of the rational functions of heat bath and action."""
-    force_error: float = 1e-6
-    """Relative error of the rational function along the trajectory."""
-    max_iterations: int = 10_000
-    """A solve that takes more is an error."""
-    chronological: int = 0
-    """Solutions of a trajectory that the first guess of the next is made of; 0 starts every solve from zero."""
-    mixed_precision: bool = False
-    """Whether single solves run in float inside and in double outside."""
-    noise_vectors: int = 4
-    """Noise vectors a measurement of the condensate."""
-
-    def __post_init__(self) -> None:
-        if not self.flavors or len(self.flavors) != len(self.masses):
-            raise SpecError(f"every entry of `flavors` needs a mass. Got {self.flavors} and {self.masses}")
-        if any(n not in (1, 2, 3, 4) for n in self.flavors):
-            raise SpecError(
-                f"`flavors` must be 1, 2, 3 or 4 for each field. Got {self.flavors}\n"
-                "hint: more flavours of one mass are several fields, e.g. (4, 4)"
-            )
-        if any(not 0 < mass < math.inf for mass in self.masses):
-            raise SpecError(f"`masses` must be finite numbers > 0. Got {self.masses}")
-        heavier = (self.masses[0], *self.preconditioners)
-        if self.preconditioners and self.flavors != (4,):
-            raise SpecError(f"`preconditioners` are for one field of four flavours. Got flavors {self.flavors}")
-        if any(not b > a for a, b in pairwise(heavier)) or math.inf in heavier:
-            raise SpecError(f"`preconditioners` must be ascending masses above the quark's. Got {heavier}")
-        counts = ("n_inner", "n_heavy", "max_iterations")
-        if any(getattr(self, name) < 1 for name in counts) or self.chronological < 0 or self.noise_vectors < 0:
-            raise SpecError(
-                f"{', '.join(counts)} must be >= 1, chronological and noise_vectors >= 0. Got "
-                f"{[getattr(self, name) for name in (*counts, 'chronological', 'noise_vectors')]}"
-            )
-        for name, least in (("tolerance", 0), ("force_tolerance", 0), ("action_error", 1e-12), ("force_error", 1e-12)):
-            if not (getattr(self, name) > 0 and least <= getattr(self, name) <= 1e-2):
-                raise SpecError(f"`{name}` must be > 0 and in [{least}, 0.01]. Got {getattr(self, name)}")
-        if self.chronological and self.force_tolerance > REVERSIBLE_TOLERANCE:
-            raise SpecError(
-                f"chronological guesses need `force_tolerance` <= {REVERSIBLE_TOLERANCE:g}, or trajectories are not "
-                f"reversible. Got {self.force_tolerance}\nhint: solve more exactly, or start every solve from zero"
-            )
-
-    @property
-    def exact(self) -> bool:
-        """Whether no root is taken, so that there is no approximation in the action."""
-        return all(n == 4 for n in self.flavors)
-
 
 RANGE_MARGIN = 1.1
 """What the range of a rational function exceeds the largest eigenvalue seen by; it moves by some percent in a chain."""

@@ -3,33 +3,38 @@
 Knows no physics and no device: it receives substrates and meters as objects. Start with `PipelineBuilder`.
 """
 
-from .builder import Edits, Pipeline, PipelineBuilder
-from .calibrate import Calibration, TurnBudget, calibrate
-from .channels import ChannelStatistics, Receive, Send, open_channel
-from .efficiency import EfficiencyWindow, SiliconEfficiency
-from .errors import (
-    BrokenError,
-    ClosedError,
-    DeadlockError,
-    EndOfChannel,
-    Failure,
-    GraphError,
-    PipelineError,
-    StageCrashError,
-    StageTimeoutError,
-)
-from .events import Event, EventLog, read_events
-from .expressions import Expression
-from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
-from .inline import ManualClock
-from .items import Emit, Item, ItemId
-from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
-from .lanes import END, LaneStatistics
-from .metrics import StageMetrics, StageTotals, bottleneck
-from .reconfigure import Migration, Receipt
-from .stages import Collect, Context, Source, Stage, StageConfig
-from .supervisor import Run
-from .toml import from_toml, read_pipeline, to_toml
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .builder import Edits, Pipeline, PipelineBuilder
+    from .calibration import Calibration, TurnBudget, calibrate
+    from .channels import ChannelStatistics, Receive, Send, open_channel
+    from .efficiency import EfficiencyWindow, SiliconEfficiency
+    from .errors import (
+        BrokenError,
+        ClosedError,
+        DeadlockError,
+        EndOfChannel,
+        Failure,
+        GraphError,
+        PipelineError,
+        StageCrashError,
+        StageTimeoutError,
+    )
+    from .events import Event, EventLog, read_events
+    from .expressions import Expression
+    from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
+    from .inline import ManualClock
+    from .items import Emit, Item, ItemId
+    from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
+    from .lanes import END, LaneStatistics
+    from .metrics import StageMetrics, StageTotals, bottleneck
+    from .reconfigure import Migration, Receipt
+    from .stages import Collect, Context, Source, Stage, StageConfig
+    from .supervisor import Run
+    from .toml import from_toml, read_pipeline, to_toml
 
 __all__ = [
     "END",
@@ -91,3 +96,4 @@ __all__ = [
     "read_pipeline",
     "to_toml",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

@@ -5,18 +5,23 @@ What a person needs first is here; the rest by module: `online` (LMS, RLS), `gra
 `estimators` (scikit-learn), which is imported only when it is asked for.
 """
 
-from .activations import ACTIVATIONS, activation
-from .engine import Engine
-from .files import load_weights, save_weights
-from .generate import make_esn
-from .metrics import nrmse
-from .origin import origin_weights
-from .reservoir import Reservoir
-from .reservoirpy_ import from_reservoirpy
-from .running import predict
-from .sparse import BlockSparse
-from .training import fit
-from .weights import EsnWeights, UnstableReservoirWarning, check_echo_state, spectral_radius
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .activations import ACTIVATIONS, activation
+    from .engine import Engine
+    from .files import load_weights, save_weights
+    from .generate import make_esn
+    from .metrics import nrmse
+    from .origin import origin_weights
+    from .reservoir import Reservoir
+    from .reservoirpy_ import from_reservoirpy
+    from .running import predict
+    from .sparse import BlockSparse
+    from .training import fit
+    from .weights import EsnWeights, UnstableReservoirWarning, check_echo_state, spectral_radius
 
 __all__ = [
     "ACTIVATIONS",
@@ -37,3 +42,4 @@ __all__ = [
     "save_weights",
     "spectral_radius",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,11 +12,12 @@ from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo, Workload
-from metalforge.native.cuda.engine import cuda_engine
-from metalforge.native.cuda.grid import CudaEngine
 
 from .meters import NvmlMeter
 from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
+
+if TYPE_CHECKING:  # a machine without a GPU loads nothing of it
+    from metalforge.native.cuda.grid import CudaEngine
 
 _REMEDY = "pip install 'metalforge[cuda]'"
 
@@ -57,8 +58,10 @@ class CudaSubstrate:
         """NVML's counter of this device, readable or not."""
         return NvmlMeter(self._index)
 
-    def open_engine(self, *, threads: int | None = None, variant: str = "") -> CudaEngine:
+    def open_engine(self, *, threads: int | None = None, variant: str = "") -> "CudaEngine":
         """The kernels on this card, by a strategy of `Fp64Strategy`; threads are the host's, which it has one of."""
+        from metalforge.native.cuda.engine import cuda_engine
+
         return cuda_engine(self._index, variant or "native")
 
 
@@ -67,6 +70,8 @@ def fp64_choices(found: Sequence[Substrate]) -> dict[str, dict[str, object]]:
 
     A card that cannot be measured has a `line` that says why, and nothing else.
     """
+    from metalforge.native.cuda.engine import cuda_engine
+
     measured: dict[str, dict[str, object]] = {}
     for one in found:
         if not isinstance(one, CudaSubstrate):

@@ -10,7 +10,7 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
 
 FILE = Path(__file__).with_name("campaign.jsonl")
-DIGEST = "adee90a5651d04cc051cc871c820d8dc62653095505b8acdfcc9cafb60d920c6"
+DIGEST = "e27fb2967c0a0ea55c0a2321346de0a36b3cb2d6bb642808a925652d7637dde4"
 
 
 @pytest.fixture(scope="module")

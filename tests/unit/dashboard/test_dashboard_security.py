@@ -4,7 +4,7 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.dashboard.opening import open_page
-from reference.dashboard_pages import campaign, served
+from reference.dashboard_pages import RECORDS, campaign, served
 
 PATHS = ["/", "/page/app.js", "/campaigns", "/state", "/decisions", "/chain?chain=c0000", "/transition", "/events"]
 
@@ -97,7 +97,7 @@ def test_campaigns_are_places_in_a_list(page, campaign_):
 def test_records_are_those_there_are(page, at):
     status, answer = page.json(f"/state?at={at}")
     assert status == 404
-    assert "303" in answer["error"]
+    assert str(RECORDS) in answer["error"]
 
 
 def test_a_chain_that_is_not_there_is_said_and_not_sought_on_disk(page):

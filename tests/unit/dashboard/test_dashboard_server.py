@@ -12,7 +12,6 @@ import pytest
 
 from metalforge import campaign as campaigns
 from metalforge.campaign.report.downloads import curves_of
-from metalforge.campaign.report.figure_data import transition_figure
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import JournalFollower, read_journal
 from metalforge.campaign.store.records import Record
@@ -21,7 +20,7 @@ from metalforge.dashboard.following import Followed
 from metalforge.dashboard.helpers import chain_at, state_at, transition_at
 from metalforge.dashboard.opening import open_page
 from metalforge.dashboard.payloads import encoded, thinned
-from reference.dashboard_pages import GOLDEN, LINES, campaign, served
+from reference.dashboard_pages import GOLDEN, LINES, QUOTED, RECORDS, campaign, records_in, served
 
 DAMAGES = [
     (lambda data: data[:20_000] + b"X" + data[20_001:], "damaged", True),
@@ -51,20 +50,21 @@ def page(tmp_path_factory, finished, growing):
 
 
 def test_a_journal_is_followed_while_it_grows(page, growing):
+    begun = records_in(LINES[:40])
     with page.events("/events?campaign=1") as following:
-        assert following("campaigns")[1]["records"] in (0, 40)
+        assert following("campaigns")[1]["records"] in (0, begun)
         state = following("state")
-        assert state["at"] == 40
+        assert state["at"] == begun
         with (growing / "journal.jsonl").open("ab") as stream:
             stream.write(b"".join(LINES[40:]) + b'{"crc":"half')
-        while state["at"] < len(LINES):
+        while state["at"] < RECORDS:
             state = following("state")
     assert state["view"]["status"] == "finished"
-    assert state["volumes"][0]["found"] == "\u03b2c = 5.0900(75)"
+    assert state["systems"][0]["found"] == f"\u03b2c = {QUOTED}"
     assert state["problem"] == ""
 
 
-@pytest.mark.parametrize("at", [12, 100, 303])
+@pytest.mark.parametrize("at", [12, 100, RECORDS])
 def test_the_state_at_a_record_is_the_fold_of_those_before_it(finished, at):
     sent = json.loads(state_at(str(finished), at))
     state = fold(read_journal(GOLDEN, Record).records[:at])
@@ -79,12 +79,12 @@ def test_going_back_and_forth_in_time_gives_the_same(finished):
 
 
 def test_page_and_report_have_one_source_for_the_transition(finished):
-    sent = json.loads(transition_at(str(finished), 303))
+    sent = json.loads(transition_at(str(finished), RECORDS))
     found = campaigns.load(finished)
-    figure = transition_figure(found.state, found.result, curves_of(found.state))
+    figure = found.spec.theory.report.figure(found.state, found.result, curves_of(found.state))
     assert sent["figure"] == json.loads(encoded(figure))
-    assert sent["summary"]["beta_c"] == json.loads(msgspec.json.encode(found.summary.result))
-    assert sent["figure"]["volumes"][0]["beta_c"] == found.result
+    assert sent["summary"]["result"] == json.loads(msgspec.json.encode(found.summary.result))
+    assert sent["figure"]["systems"][0]["result"] == found.value
 
 
 def test_decisions_carry_the_record_that_they_stand_in(page):
@@ -101,7 +101,7 @@ def test_a_damaged_journal_is_a_line_on_the_page_and_the_others_go_on(page, numb
         while not lines[number]["problem"] or not lines[0]["records"]:
             lines = following("campaigns")
     assert word in lines[number]["problem"]
-    assert lines[0]["found"] == "\u03b2c = 5.0900(75)"
+    assert lines[0]["found"] == f"\u03b2c = {QUOTED}"
     status, answer = page.json(f"/state?campaign={number}")
     assert (status == 200) is left
     assert word in (answer["problem"] if left else answer["error"])

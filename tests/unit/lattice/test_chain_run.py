@@ -58,18 +58,6 @@ def test_a_checkpoint_continues_bit_for_bit_with_its_rows(tmp_path, stop):
     assert np.array_equal(again.chain.field.to_links(), whole.chain.field.to_links())
 
 
-def test_phases_that_stand_as_numbers_in_early_checkpoints_are_read(tmp_path):
-    run = run_of()
-    for _ in range(11):
-        run.step()
-    codes = np.array([1.0] * 9 + [2.0] * 2)
-    notes = '{"warmup":{"total":9,"done":9,"window":[],"quenched":0},"measuring":true,"first":0}'
-    series = {name: np.array(column) for name, column in run.log.columns.items()} | {"phase": codes}
-    run.chain.save(tmp_path / "old.h5", notes=notes, series=series)
-    old = ChainRun.load(tmp_path / "old.h5")
-    assert (old.log.phases, old.log.columns, old.phase) == (run.log.phases, run.log.columns, "measure")
-
-
 def test_rows_computed_again_are_held_against_what_was_written_down():
     one, two = run_of(), run_of()
     for run in (one, two):

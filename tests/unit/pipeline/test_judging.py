@@ -16,7 +16,7 @@ from metalforge.pipeline import (
     TurnBudget,
     calibrate,
 )
-from metalforge.pipeline.calibrate import judge
+from metalforge.pipeline.calibration import judge
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
 from reference.pipeline_stages import Endless, MeteredChip, Numbers

@@ -2,8 +2,8 @@ r"""`ordering = "auto"`: try the orderings that the spec allows, in turns, and k
 
     figure = effective samples of the order parameter of the first volume / cost,       ESS = n / (2 tau_int)
 
-Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibrate` takes them and judges). The cost is
-measured joules where several kinds of silicon run chains and each has a meter that can be read: which of them an
+Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibration` takes them and judges). The cost
+is measured joules where several kinds of silicon run chains and each has a meter that can be read: which of them an
 ordering keeps busy is then what it costs. Otherwise it is seconds, and the reason says why. All that was measured
 meanwhile counts for result; nothing is thrown away.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
-from metalforge.pipeline.calibrate import judge, take_turns
+from metalforge.pipeline.calibration import judge, take_turns
 from metalforge.statistics import gamma_method
 
 from .equipment import HeadReader

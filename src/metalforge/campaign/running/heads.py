@@ -6,6 +6,7 @@ on: what they say there was not measured on held-out data.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
@@ -16,11 +17,12 @@ from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.scores import AdoptedHead, HeadScore, TestedKind
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.profiles import profile
 
 from .watch import ANOMALY
+
+if TYPE_CHECKING:  # heads that are read in software load nothing of a device
+    from metalforge.substrates.npu.device import NpuDevice
+    from metalforge.substrates.npu.emulator import EmulatedDevice
 
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
@@ -77,7 +79,7 @@ class Heads:
         lacks = "its early stop was not shown to be unbiased" if found else "with other couplings it might have none"
         return f"skill {skill:+.2f}, but {lacks}"
 
-    def conductor(self, device: NpuDevice | None = None) -> NetworkConductor:
+    def conductor(self, device: "NpuDevice | None" = None) -> NetworkConductor:
         """Return a conductor of its own for one thread."""
         return NetworkConductor(self.weights, device=device)
 
@@ -147,9 +149,14 @@ def context_of(spec: CampaignSpec, coordinate: float, system: System, start: Sta
     return spec.theory.head_context(coordinate, system, start or spec.theory.start_of(0))
 
 
-def open_device(spec: CampaignSpec) -> EmulatedDevice | None:
+def open_device(spec: CampaignSpec) -> "EmulatedDevice | None":
     """Return the device that the network runs on; None is software."""
-    return EmulatedDevice(profile(PROFILE)) if on_device(spec) else None
+    if not on_device(spec):
+        return None
+    from metalforge.substrates.npu.emulator import EmulatedDevice
+    from metalforge.substrates.profiles import profile
+
+    return EmulatedDevice(profile(PROFILE))
 
 
 def on_device(spec: CampaignSpec) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,13 +22,15 @@ from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Measured
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Run
-from metalforge.substrates.npu.costs import board_energy
 
 from .book import Book
 from .equipment import HeadReader
 from .heads import Heads
 from .learning import Learning
 from .watch import CG, REJECTION
+
+if TYPE_CHECKING:  # a campaign without a board loads nothing of one
+    from metalforge.substrates.npu.costs import BoardEnergy
 
 
 def note_heads(book: Book, heads: Heads) -> None:
@@ -104,8 +106,7 @@ class EnergyNotes:
                 continue
             source = "measured" if isinstance(total, Measured) else "modelled"
             found.append(JoulesSample(substrate=name, source=source, joules=round(total.value, 6)))
-        device = reader.device
-        if device is not None and (spent := board_energy(device.statistics(), reader.held_s, device.profile)):
+        if (spent := _spent(reader)) is not None:
             known = [spent.above_idle, spent.idle, *((self._board.energy, self._board.idle) if self._board else ())]
             joules = sum(one.value for one in known if one is not None)
             found.append(JoulesSample(substrate=EMULATED_NPU, source="modelled", joules=round(joules, 6)))
@@ -113,21 +114,19 @@ class EnergyNotes:
 
     def device(self, reader: HeadReader) -> None:
         """Take what an emulated board spent while it was held, and the processor time that its emulation took."""
-        device, held_s = reader.device, reader.held_s
+        device = reader.device
         if device is None:
             return
-        done = device.statistics()
         self._emulation_s += reader.emulation_s
-        spent = board_energy(done, held_s, device.profile)
-        if spent is None:
+        if (spent := _spent(reader)) is None:
             return
         new = Energy(
             substrate=EMULATED_NPU,
             source="modelled",
             energy=spent.above_idle,
             idle=spent.idle,
-            busy=done.busy,
-            held_s=held_s,
+            busy=device.statistics().busy,
+            held_s=reader.held_s,
             reason="" if spent.idle is not None else f"{device.profile.name} states no idle power",
         )
         self._board = new if self._board is None else _both(self._board, new)
@@ -149,6 +148,15 @@ class EnergyNotes:
         """Write a line with what earlier processes spent."""
         known = self._before.get((spent.substrate, spent.source))
         self._book.write(spent if known is None else _both(known, spent))
+
+
+def _spent(reader: HeadReader) -> "BoardEnergy | None":
+    """Return what the emulated board of a reader would have drawn so far; None where there is none, or no figure."""
+    if reader.device is None:
+        return None
+    from metalforge.substrates.npu.costs import board_energy
+
+    return board_energy(reader.device.statistics(), reader.held_s, reader.device.profile)
 
 
 def _both(one: Energy, other: Energy) -> Energy:

@@ -20,13 +20,11 @@ from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
 from metalforge.lattice.batch import Columns, kind_of
 from metalforge.lattice.chain import Chain
-from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import rounds_to_doubles
 
-from .precision import evaluate_again
 from .theory import lattice_of
 
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
@@ -152,6 +150,8 @@ class LatticePoint(PointChain):
         links = self.field.to_links()
         if not np.isfinite(links).all():
             return "its links are not finite"
+        from .precision import evaluate_again
+
         again = evaluate_again(links, self.field.precision)
         row = self.run.log.columns["plaquette"][-1]
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
@@ -184,6 +184,8 @@ class LatticePoint(PointChain):
 
     def exchange(self, others: Sequence[PointChain]) -> Exchange:
         """Return what swaps the couplings of a ladder."""
+        from metalforge.lattice.exchange import ReplicaLadder
+
         return ReplicaLadder([point.run for point in others if isinstance(point, LatticePoint)])
 
     def update(self) -> None:

@@ -24,8 +24,8 @@ from metalforge.core.observables import Measured
 from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
+from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.registered import described, named, standard
-from metalforge.lattice.sea import FermionSpec
 
 from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range

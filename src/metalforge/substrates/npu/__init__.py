@@ -5,12 +5,17 @@ and `wire` write and read them; `emulator` and `akida_` run them behind the prot
 where they fit and what they cost; `sequence` runs a reservoir without returning to Python.
 """
 
-from .compile import CompiledLinear, compile_linear, merge_heads
-from .device import NpuDevice, NpuError, PowerMode, ResourceError
-from .discovery import EmulatedNpu, PhysicalNpu, discover
-from .emulator import EmulatedDevice
-from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
-from .sequence import SequenceLoop
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .compile import CompiledLinear, compile_linear, merge_heads
+    from .device import NpuDevice, NpuError, PowerMode, ResourceError
+    from .discovery import EmulatedNpu, PhysicalNpu, discover
+    from .emulator import EmulatedDevice
+    from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
+    from .sequence import SequenceLoop
 
 __all__ = [
     "Activation",
@@ -32,3 +37,4 @@ __all__ = [
     "discover",
     "merge_heads",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)
