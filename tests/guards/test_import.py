@@ -65,3 +65,17 @@ def test_every_room_exports_what_it_says():
         assert sorted(room.__all__) == sorted(set(room.__all__))
         assert all(hasattr(room, exported) for exported in room.__all__)
         assert room.__doc__
+
+
+def test_a_lattice_campaign_loads_nothing_of_other_physics_devices_or_networks(tmp_path):
+    loaded = _in_a_fresh_process(
+        "import json, sys\n"
+        "from metalforge import campaign\n"
+        f"campaign.run('tiny', {str(tmp_path / 'run')!r})\n"
+        "print(json.dumps(sorted(name for name in sys.modules if name.startswith(('metalforge.', 'onnx')))))\n"
+    )
+    packages = {".".join(name.split(".")[:2]) for name in loaded}
+    assert "metalforge.lattice" in packages
+    assert not packages & {"metalforge.plasma", "metalforge.hybrid", "metalforge.experiments", "metalforge.cluster"}
+    assert not [name for name in loaded if name.startswith(("onnx", "metalforge.native.cuda"))]
+    assert len(loaded) <= 250

@@ -131,7 +131,7 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
                             visit=visit,
                             chain=chain,
                             step=end,
-                            links="",
+                            digest="",
                             done=end > middle,
                             substrate=f"cpu:{visit % 2}",
                         )

@@ -88,8 +88,8 @@ def ladder(betas=(5.67, 5.69, 5.71), rows=400, seed=3):
     rng = np.random.default_rng(seed)
     spec = spec_of()
     begin = Assigned(
-        at=BEGAN, visit=0, round=0, chain="c0000", stream=0, system=spec.theory.volumes[0], coordinate=betas[0], updates=rows,
-        fresh=True, substrate="cpu:0", by="rule", reason="a ladder", coordinates=betas,
+        at=BEGAN, visit=0, round=0, chain="c0000", stream=0, system=spec.theory.volumes[0], coordinate=betas[0],
+        updates=rows, fresh=True, substrate="cpu:0", by="rule", reason="a ladder", coordinates=betas,
     )  # fmt: skip
     who = np.empty((rows, len(betas)))
     place = np.arange(len(betas), dtype=float)

@@ -104,17 +104,17 @@ class _Stretch:
 
     def __init__(self, chains: list[MeasuredChain], rng: np.random.Generator) -> None:
         self.joint: Joint = join([chain.rows(chain.energy.size) for chain in chains], rng)
-        self._betas = np.array([chain.coordinate for chain in chains])
+        self._places = np.array([chain.coordinate for chain in chains])
         self._taus = np.array([chain.tau for chain in chains])
         self._volume = chains[0].point.volume
 
     def covers(self, coordinate: float) -> bool:
         margin = BEYOND / self.joint.spread
-        inside = self._betas[0] - margin <= coordinate <= self._betas[-1] + margin
+        inside = self._places[0] - margin <= coordinate <= self._places[-1] + margin
         return bool(inside and self.joint.n_effective(np.array([coordinate]))[0] >= MIN_EFFECTIVE)
 
     def tau(self, coordinate: float) -> float:
-        return float(np.interp(coordinate, self._betas, self._taus))
+        return float(np.interp(coordinate, self._places, self._taus))
 
     def chi(self, coordinate: float, updates: int) -> tuple[float, float]:
         moments = self.joint.moments(np.array([coordinate]))

@@ -23,8 +23,8 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked: budgets, systems, couplings that every system visits first, who steers, where it runs and is.
 
-    Couplings are those that people give: Gamma of a plasma, whose coordinate is ln Gamma. `widen` lets the range grow
-    to hold `couplings`; no visits are planned at the couplings of `remove` any more.
+    Couplings are those that people give, which `Theory.at` turns into values of the coordinate. `widen` lets the range
+    grow to hold `couplings`; no visits are planned at the couplings of `remove` any more.
     """
 
     seconds: float | None = None
@@ -51,7 +51,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def system_of(name: str, text: str) -> System:
-    """Return a system from text such as 12,12,12,4, a lattice, or 500, a box of so many."""
+    """Return a system from text: its numbers, as in 12,12,12,4 or 500."""
     wanted = "integers, as in 12,12,12,4 or 500"
     numbers = _numbers(name, text, wanted)
     if any(n != int(n) for n in numbers):

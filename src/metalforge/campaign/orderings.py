@@ -143,7 +143,7 @@ def arrange(ordering: str, systems: Volumes, sites: Mapping[str, int]) -> Arrang
     if len(systems) < chosen.systems:
         raise SpecError(
             f"ordering {ordering} wants {chosen.systems} systems, of which the first is the one that the result is "
-            f"quoted for. Got {len(systems)}\nhint: lattice.volumes = [[8, 8, 8, 4], [4, 4, 4, 4]]"
+            f"quoted for. Got {len(systems)}"
         )
     return Arrangement(
         ordering=ordering,

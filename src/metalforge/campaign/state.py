@@ -84,8 +84,8 @@ class ChainLog(BriefRepr):
     """Updates at the end of its last complete visit."""
     ends: dict[int, int] = field(default_factory=dict)
     """Updates at the end of each complete visit."""
-    links: str = ""
-    """Digest of the links there."""
+    digest: str = ""
+    """Of the configuration there."""
     seconds: float = 0.0
     decisions: list[Decided] = field(default_factory=list)
     screened: deque[Screened] = field(default_factory=lambda: deque(maxlen=LAST_SCREENED))
@@ -145,7 +145,7 @@ class ChainLog(BriefRepr):
         self.made_on[block.substrate] += block.step - self.step
         self.step, self.substrate = block.step, block.substrate
         if block.done:
-            self.complete, self.links = block.step, block.links
+            self.complete, self.digest = block.step, block.digest
             self.ends[block.visit] = block.step
 
     def check(self, step: int) -> bool:
@@ -364,7 +364,7 @@ class CampaignState(BriefRepr):
         for name in sorted(self.chains):
             chain = self.chains[name]
             seen.update(
-                f"{name} {chain.coordinate!r} {chain.system} {chain.step} {chain.links} {chain.warmup}\n".encode()
+                f"{name} {chain.coordinate!r} {chain.system} {chain.step} {chain.digest} {chain.warmup}\n".encode()
             )
             for column in sorted(chain.columns):
                 seen.update(chain.columns[column].array().astype("<f8").tobytes())

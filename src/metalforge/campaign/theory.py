@@ -1,6 +1,6 @@
 """The physics of a campaign: one class, whose fields are a table of the spec. Everything else here knows no physics.
 
-A *system* is what chains are of (a lattice of some extents; a box of so many bodies), named by a tuple of integers. A
+A *system* is what chains are of (a grid of some extents; a box of so many bodies), named by a tuple of integers. A
 *point* is a system at a value of the *coordinate*, the number that a scan varies. A *target* is what the campaign is
 for: a peak, a curve or a crossing. A theory says what its systems are, moves a chain from one configuration to the
 next, and names what is measured; from there a campaign plans, journals, resumes, judges and reports by itself.
@@ -317,7 +317,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Whether new chains begin with cheaper updates (`warmup.quenched`)."""
         return False
 
-    # -- heads of the conductor, which were trained on lattices --------------------------------------------------------
+    # -- heads of the conductor ----------------------------------------------------------------------------------------
 
     def head_context(self, at: float, system: System, start: Start) -> "ChainContext | None":
         """Return what the features of heads see of a chain; None where no head was trained on chains like these."""

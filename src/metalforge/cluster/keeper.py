@@ -24,7 +24,7 @@ from metalforge.core.files import replacing
 from .local import RECORD, SOCKET, Added, AddNode, ClusterFolder, ClusterRecord, LocalNode
 from .marked import RAYLET, kill_all, mark_of, marking
 
-_STORE_BYTES = 80 << 20  # the least that Ray takes; links never pass through it
+_STORE_BYTES = 80 << 20  # the least that Ray takes; configurations never pass through it
 _SERVERS = (RAYLET, "gcs_server")
 _LOOK_S = 30.0  # between looks for drivers and actors
 _REQUEST_S = 5.0

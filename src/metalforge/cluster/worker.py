@@ -1,8 +1,8 @@
 """What runs on a node: one process with the producers of all lanes that the node has, a thread each.
 
 It is an actor, made for one campaign. Its producers are those of a single machine; what comes and goes are orders and
-blocks, and checkpoints are written from here to where the campaign keeps them, so that links never travel. A flag that
-is sent here becomes the one of this process.
+blocks, and checkpoints are written from here to where the campaign keeps them, so that configurations never travel.
+A flag that is sent here becomes the one of this process.
 """
 
 import errno

@@ -20,7 +20,7 @@ its steps: the configuration it starts from, and outcomes of the one before it, 
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -83,6 +83,11 @@ class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def aspect(self) -> float:
         """N_s / N_t."""
         return self.n_s / self.dims[3]
+
+    @property
+    def of_sweeps(self) -> Self:
+        """Return the chain of sweeps, without quarks, that has this start."""
+        return type(self)(beta=self.beta, dims=self.dims, start=self.start, action=self.action)
 
     @property
     def has_scale(self) -> bool:

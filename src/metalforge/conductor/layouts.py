@@ -15,14 +15,13 @@ import msgspec
 import numpy as np
 
 from metalforge.core.errors import SpecError, find
-from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.core.schema import PEAK_HEAD, HeadLayout, HeadSpec
 from metalforge.reservoir.weights import EsnWeights
 
 LAYOUTS: dict[str, HeadLayout] = {}
 LABEL_OF: dict[str, str] = {}
 """The head whose label another shares."""
-PEAK = "beta_priority"
-"""The head, and the label, that says where the peak is."""
+PEAK = PEAK_HEAD
 TRAJECTORIES: set[str] = set()
 """Heads that are trained and tested on trajectories; all others are on sweeps."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HeadActivation: TypeAlias = Literal["identity", "sigmoid", "softmax", "relu", "tanh"]
 HeadLoss: TypeAlias = Literal["squared", "log"]
 """Squared error, or the logarithmic loss of a probability."""
+PEAK_HEAD = "beta_priority"
+"""The head that says where a susceptibility peaks."""
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

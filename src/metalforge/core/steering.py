@@ -21,7 +21,7 @@ import msgspec
 from .errors import SpecError, require_at_least
 
 Setting: TypeAlias = int | float | str | tuple[float, ...] | None
-SAME_BETA = 1e-9
+SAME_POINT = 1e-9
 """Two coordinate closer than this part of the range are one: far above rounding, far below any physics."""
 Score: TypeAlias = Callable[[float], tuple[float, float | None]]
 """coordinate -> (priority, predictive standard deviation; None where it is not known)."""
@@ -120,7 +120,7 @@ def distinct(coordinates: Iterable[float], width: float) -> list[float]:
     """Return the coordinate in ascending order, each once, for a range of this width."""
     kept: list[float] = []
     for coordinate in sorted(coordinates):
-        if not kept or coordinate - kept[-1] > SAME_BETA * width:
+        if not kept or coordinate - kept[-1] > SAME_POINT * width:
             kept.append(coordinate)
     return kept
 
@@ -159,7 +159,7 @@ class History:
 
     def same(self, one: float, other: float) -> bool:
         """Return whether two coordinate are the same point."""
-        return abs(one - other) <= SAME_BETA * self.width
+        return abs(one - other) <= SAME_POINT * self.width
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take observations; all of them, or none when one is refused."""
@@ -237,7 +237,7 @@ def find_largest_gaps(measured: Sequence[float], low: float, high: float, n: int
     width = _width(low, high)
     points = distinct([low, high, *_inside(measured, low, high)], width)
     # Widths that differ by rounding only are one width: the order must not depend on the last bit.
-    gaps = sorted(pairwise(points), key=lambda gap: (-round((gap[1] - gap[0]) / (SAME_BETA * width)), gap[0]))
+    gaps = sorted(pairwise(points), key=lambda gap: (-round((gap[1] - gap[0]) / (SAME_POINT * width)), gap[0]))
     return [(low + high) / 2 for low, high in gaps[:n]]
 
 
@@ -276,7 +276,9 @@ def steer_adaptive(
         return AdaptiveDecision(None, f"saturated: the widest gap is {widest:.1%} of the range", True)
 
     def free(coordinate: float) -> bool:
-        return all(abs(coordinate - other) >= radius and abs(coordinate - other) > SAME_BETA * width for other in taken)
+        return all(
+            abs(coordinate - other) >= radius and abs(coordinate - other) > SAME_POINT * width for other in taken
+        )
 
     scored: list[tuple[float, float]] = []
     if score is not None:

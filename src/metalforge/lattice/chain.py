@@ -303,7 +303,7 @@ class Chain:
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} does not hold a lattice chain: {error}") from error
         if not options.get("allow_different_isa") and not continues(
-            engine, found.engine, found.family, links_see_sums=spec.fermions is not None
+            engine, found.engine, found.family, sums_matter=spec.fermions is not None
         ):
             raise SpecError(
                 f"{path} was written on engine {found.engine} (bits: {found.family}), this is {engine.name} "

@@ -461,14 +461,14 @@ def family_of_engine(name: str) -> str:
     return family_of_level(build) if kind == "cpu" else strategy[0] if strategy else "fma"
 
 
-def continues(engine: Engine, name: str, family: str = "", *, links_see_sums: bool) -> bool:
+def continues(engine: Engine, name: str, family: str = "", *, sums_matter: bool) -> bool:
     """Whether a chain of the engine called `name` goes on bit for bit on `engine`.
 
     Its family, unless given, is that of engines of this name. Matrix products have the bits of the family; sums over
     the lattice have those of one engine, since their order follows its vectors. Of the links of a quenched chain no sum
     is a factor; solves, and so forces of fermions, are.
     """
-    return engine.name == name or (engine.family == (family or family_of_engine(name)) and not links_see_sums)
+    return engine.name == name or (engine.family == (family or family_of_engine(name)) and not sums_matter)
 
 
 def rounds_to_doubles(engine: Engine) -> bool:

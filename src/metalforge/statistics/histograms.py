@@ -72,11 +72,11 @@ class Joint:
 
     `sums` has shape (blocks, bins), rows already multiplied by 1 / (2 tau); `tables` (moments, 1 + replicas, bins), the
     data first, each replica's over its mixture; `log_mixture` (bins) is that of the data. The observable is counted
-    from `centre`, E from `origin`; `f` are the free energies at `betas`. `runs` and `overlaps` (of neighbours) are what
-    `reweight.combine` notes.
+    from `centre`, E from `origin`; `f` are the free energies at the `coordinates`. `runs` and `overlaps` (of
+    neighbours) are what `reweight.combine` notes.
     """
 
-    betas: Floats
+    coordinates: Floats
     f: Floats
     energy: Floats
     origin: float
@@ -159,14 +159,14 @@ class Joint:
 
     def mean_energies(self) -> Floats:
         """Return <E> at each beta of the runs."""
-        weights = self._weights(self.betas)
+        weights = self._weights(self.coordinates)
         samples = self.sums.sum(axis=0)
         return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
 
     def pulls(self, chains: Sequence[ChainRows]) -> Floats:
         """Return how far each chain's <E> and <O> are from what all together give, in its own errors; shape (2, n)."""
         at = np.array([chain.beta for chain in chains])
-        expected = [np.interp(at, self.betas, self.mean_energies()), self.centre + self.moments(at)[1, 0]]
+        expected = [np.interp(at, self.coordinates, self.mean_energies()), self.centre + self.moments(at)[1, 0]]
         own = [[chain.energy for chain in chains], [chain.observable for chain in chains]]
         rows = []
         for means, series in zip(expected, own, strict=True):
@@ -247,7 +247,7 @@ def join(
     change = log_mixture[0] - log_mixture
     tables = (factors @ sums) * np.exp(change - change.max(axis=1, keepdims=True))
     return Joint(
-        betas=betas,
+        coordinates=betas,
         f=f[0],
         energy=energy,
         origin=origin,

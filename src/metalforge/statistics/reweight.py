@@ -131,7 +131,7 @@ def checked_targets(joint: Joint, betas: ArrayLike) -> Floats:
         worst = float(targets[np.argmin(effective)])
         raise SpecError(
             f"each target beta needs {MIN_EFFECTIVE:g} effective samples. Got {np.min(effective):.1f} at "
-            f"beta = {worst:g} from runs between {joint.betas[0]:g} and {joint.betas[-1]:g}\n"
+            f"beta = {worst:g} from runs between {joint.coordinates[0]:g} and {joint.coordinates[-1]:g}\n"
             f"hint: add a run near beta = {worst:.6g}"
         )
     return targets

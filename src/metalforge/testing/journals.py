@@ -114,7 +114,7 @@ def made_records(chains: int = 200, seed: int = 1) -> Iterator[Record]:
                     visit=visit,
                     chain=name,
                     step=step,
-                    links="",
+                    digest="",
                     done=done == VISIT,
                     substrate=lane,
                 )

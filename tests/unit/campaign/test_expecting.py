@@ -106,8 +106,8 @@ def opened(spec) -> CampaignState:
 
 def visit(number, beta, dims=SMALL):
     return Assigned(
-        visit=number, round=0, chain=f"c{number:04d}", stream=number, system=dims, coordinate=beta, updates=80, fresh=True,
-        substrate="cpu:0", by="test", reason="",
+        visit=number, round=0, chain=f"c{number:04d}", stream=number, system=dims, coordinate=beta, updates=80,
+        fresh=True, substrate="cpu:0", by="test", reason="",
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def _blocks(chain, first, count):
         end = begin + BLOCK
         yield Rows(chain=chain, phase="measure", first=begin, columns=values, seconds=0.1)
         yield Screened(chain=chain, step=end, route="software", chi=1.0, flagged=False, heads={"anomaly": 0.5})
-        yield BlockDone(visit=0, chain=chain, step=end, links="", done=False, substrate="cpu:0", promised="last")
+        yield BlockDone(visit=0, chain=chain, step=end, digest="", done=False, substrate="cpu:0", promised="last")
         drift = {"energy": 1e-16}
         yield Checked(chain=chain, step=end, substrate="cpu:0", precision="f64 against f80", drift=drift)
         yield Estimated(system=(8, 8, 8, 4), trajectories=end, result=5.69, error=0.01)

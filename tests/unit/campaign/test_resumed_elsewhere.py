@@ -62,8 +62,8 @@ def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, check
     with Campaign.open(SHORT, tmp_path / "whole") as campaign:
         here = campaign.run()
     assert there.finished is not None
-    assert {name: chain.links for name, chain in there.chains.items()} == {
-        name: chain.links for name, chain in here.chains.items()
+    assert {name: chain.digest for name, chain in there.chains.items()} == {
+        name: chain.digest for name, chain in here.chains.items()
     }
 
 

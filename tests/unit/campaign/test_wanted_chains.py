@@ -40,14 +40,14 @@ def state_with(plan, chains, *wants):
     for i, (beta, start) in enumerate(chains):
         state.apply(
             Assigned(
-                at=BEGAN, visit=i, round=0, chain=f"c{i:04d}", stream=i, system=DIMS, coordinate=beta, updates=600, fresh=True,
-                substrate="cpu:0", by="", reason="", start=start,
+                at=BEGAN, visit=i, round=0, chain=f"c{i:04d}", stream=i, system=DIMS, coordinate=beta, updates=600,
+                fresh=True, substrate="cpu:0", by="", reason="", start=start,
             )
         )  # fmt: skip
         columns = {"plaquette": (0.5,), "polyakov_re": (0.1,), "polyakov_im": (0.0,)}
         state.apply(Rows(at=BEGAN, chain=f"c{i:04d}", phase="measure", first=0, columns=columns, seconds=0.1))
         state.apply(
-            BlockDone(at=BEGAN, visit=i, chain=f"c{i:04d}", step=1, links="", done=True, substrate="cpu:0")
+            BlockDone(at=BEGAN, visit=i, chain=f"c{i:04d}", step=1, digest="", done=True, substrate="cpu:0")
         )  # fmt: skip
     state.apply(Estimated(at=BEGAN, system=DIMS, trajectories=2, result=5.093, error=0.01, wants=wants))
     return state

@@ -86,7 +86,7 @@ def check_links(state, engine=None):
     complete = [log for log in state.chains.values() if log.complete]
     assert complete
     alone = links_of if state.spec.theory.table() == "lattice" else partial(particles_of, engine=engine)
-    assert [log.links for log in complete] == [alone(state.spec, log) for log in complete]
+    assert [log.digest for log in complete] == [alone(state.spec, log) for log in complete]
 
 
 @EACH
@@ -176,8 +176,8 @@ def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card, spec, stopped)
         for file in sorted((tmp_path / "other" / "chains").glob("*.h5"))[::2]:
             file.unlink()
     other = run_resumed(tmp_path / "other") if stopped else run(spec, tmp_path / "other")
-    assert {log.id: (log.coordinate, log.links) for log in one.chains.values()} == {
-        log.id: (log.coordinate, log.links) for log in other.chains.values()
+    assert {log.id: (log.coordinate, log.digest) for log in one.chains.values()} == {
+        log.id: (log.coordinate, log.digest) for log in other.chains.values()
     }
     assert max(Counter(visit.round for visit in one.visits).values()) == 4
 
@@ -313,7 +313,7 @@ def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, card):
         replicas = np.array([log.column("replica", measured=False) for log in first])
         assert np.array_equal(np.sort(replicas, axis=0)[:, 5], np.arange(len(first)))
         assert np.any(replicas[:, :-1] != replicas[:, 1:])
-        seen.append({log.id: (log.coordinate, log.links, tuple(replicas[k])) for k, log in enumerate(first)})
+        seen.append({log.id: (log.coordinate, log.digest, tuple(replicas[k])) for k, log in enumerate(first)})
     assert len(first) in card.sizes
     assert seen[0] == seen[1]
 

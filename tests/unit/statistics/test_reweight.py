@@ -99,11 +99,11 @@ def test_free_energies_match_theory_and_pymbar_expectations_match_ours():
     runs = harmonic_runs(31, n=500)
     joint = independent(runs, ONE_ROW_A_BIN, n_replicas=2)
     # f(beta) = -ln Z up to a constant, and counted from the energy origin.
-    theory = MODES * np.log(joint.betas) - joint.betas * joint.origin
+    theory = MODES * np.log(joint.coordinates) - joint.coordinates * joint.origin
     assert joint.f - joint.f[0] == pytest.approx(theory - theory[0], abs=0.1)
 
     energies = np.concatenate([r.action for r in runs]) - joint.origin
-    theirs = oracle(joint.betas, [500] * 4, energies)
+    theirs = oracle(joint.coordinates, [500] * 4, energies)
     assert joint.f - joint.f[0] == pytest.approx(theirs.f_k - theirs.f_k[0], abs=1e-7)
     curve, binned = (
         reweight(one, TARGETS, spatial_volume=1.0)

@@ -14,7 +14,7 @@ from .selection import block_lengths, clusters, prepare
 from .series import PointSeries
 
 Floats = NDArray[np.float64]
-COLUMNS = ("beta", "mean", "mean_error", "susceptibility", "susceptibility_error", "b4", "b4_error")
+COLUMNS = ("mean", "mean_error", "susceptibility", "susceptibility_error", "b4", "b4_error")
 REPLICAS = 60
 """Bands are drawn, not quoted: known to 9 %."""
 
@@ -43,16 +43,19 @@ def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -
     usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
     parts: list[ReweightedCurve] = []
+    places: list[Floats] = []
     for kept in clusters(usable):
         joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
         inside = _covered(joint, wanted)
         if inside.size:
             parts.append(reweight(joint, inside, spatial_volume=kept[0].point.volume))
+            places.append(inside)
     columns = (np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0)]) for name in COLUMNS)
-    return TransitionCurve(np.repeat(np.arange(len(parts)), [part.beta.size for part in parts]), *columns)
+    segment = np.repeat(np.arange(len(parts)), [inside.size for inside in places])
+    return TransitionCurve(segment, np.concatenate(places or [np.zeros(0)]), *columns)
 
 
 def _covered(joint: Joint, wanted: Floats) -> Floats:
     margin = BEYOND / joint.spread
-    inside = wanted[(wanted >= joint.betas[0] - margin) & (wanted <= joint.betas[-1] + margin)]
+    inside = wanted[(wanted >= joint.coordinates[0] - margin) & (wanted <= joint.coordinates[-1] + margin)]
     return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)

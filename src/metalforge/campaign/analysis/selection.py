@@ -101,17 +101,17 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     if not kept:
         return [], left
     coordinates = np.array([p.coordinate for p in kept])
-    energies, loops = [p.energy for p in kept], [p.order for p in kept]
+    energies, orders = [p.energy for p in kept], [p.order for p in kept]
     spread = float(np.median([e.std() for e in energies]))
-    tau_energy, tau_loop = pooled_tau(coordinates, energies, spread), pooled_tau(coordinates, loops, spread)
+    tau_energy, tau_order = pooled_tau(coordinates, energies, spread), pooled_tau(coordinates, orders, spread)
     usable = []
-    for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
-        tau = float(max(of_energy, of_loop))
-        chi, error = measured_chi(loop, point.volume, tau)
-        chain = MeasuredChain(point, energy, loop, tau, chi, error)
+    for point, energy, order, of_energy, of_order in zip(kept, energies, orders, tau_energy, tau_order, strict=True):
+        tau = float(max(of_energy, of_order))
+        chi, error = measured_chi(order, point.volume, tau)
+        chain = MeasuredChain(point, energy, order, tau, chi, error)
         if energy.size < FEWEST_TAU * tau:
             left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
-        elif np.ptp(energy) == 0 or np.ptp(loop) == 0:
+        elif np.ptp(energy) == 0 or np.ptp(order) == 0:
             left.append(chain.leave_out("every row is the same: the chain is stuck"))
         else:
             usable.append(chain)
@@ -131,7 +131,7 @@ def _remembering_together(chains: list[MeasuredChain]) -> list[MeasuredChain]:
     return [c.remembering(t) if (t := taus.get(c.point.ladder, 0.0)) > c.tau else c for c in chains]
 
 
-def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
+def measured_chi(order: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
     r"""Return chi = V_s (<|L|^2> - <|L|>^2) of one chain whose |L| has tau_int `tau`, and its standard error.
 
     The mean taken off is the chain's own, which makes the plain variance too small by 2 tau / n: made up for. The
@@ -139,8 +139,8 @@ def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, 
 
         error^2 = chi^2 (B4 - 1) tau / n,     B4 = <dL^4> / <dL^2>^2 (at least 2, the value between one and two peaks).
     """
-    n = loop.size
-    deviation = loop - loop.mean()
+    n = order.size
+    deviation = order - order.mean()
     variance = float(np.mean(deviation**2))
     independent = max(n / (2 * tau), 1.5)
     b4 = max(float(np.mean(deviation**4)) / variance**2, 2.0) if variance > 0 else 2.0
@@ -156,13 +156,13 @@ def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
     fluctuations, which is small by chance in a short chain.
     """
     point = as_point(series)
-    loop = point.order
-    if loop.size < OBSERVED_ROWS or np.ptp(loop) == 0:
+    order = point.order
+    if order.size < OBSERVED_ROWS or np.ptp(order) == 0:
         return None
-    tau = float(pooled_tau(np.array([point.coordinate]), [loop], 1.0)[0])
-    if loop.size < OBSERVED_TAU * tau:
+    tau = float(pooled_tau(np.array([point.coordinate]), [order], 1.0)[0])
+    if order.size < OBSERVED_TAU * tau:
         return None
-    chi, error = measured_chi(loop, point.volume, tau)
+    chi, error = measured_chi(order, point.volume, tau)
     return Observation(coordinate=point.coordinate, value=chi, error=error, cost=cost, id=id)
 
 

@@ -1,4 +1,4 @@
-r"""result of one lattice from the chains of a campaign: the peak of chi(coordinate) = N_s^3 (<|L|^2> - <|L|>^2).
+r"""The peak of one system from the chains of a campaign: of chi(coordinate) = V (<O^2> - <O>^2), O the order parameter.
 
 The chains that can be joined are (`selection`), multi-histogram reweighting gives chi everywhere between them
 (`metalforge.statistics`), and the peak of every bootstrap replica is looked for on its own: their spread is the error.
@@ -7,7 +7,7 @@ the errors are those of chains that scatter so,
 
     error = spread * sqrt(chi^2 / dof),     chi^2 = sum over chains of ((own mean - joint mean) / own error)^2,
 
-for E or |L|, whichever disagrees more, if chance gives such a chi^2 less than once in a hundred times (the scale factor
+for E or O, whichever disagrees more, if chance gives such a chi^2 less than once in a hundred times (the scale factor
 of R. T. Birge, Phys. Rev. 40 (1932) 207). And tau_int, which says how long a block must be, is itself known only to
 
     delta tau / tau = sqrt((4 / N) (W + 1/2 - tau)) = sqrt(10 / n_eff),     W = 6 tau,     N = 2 tau n_eff
@@ -142,7 +142,7 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     span = f"the cluster at {chains[0].coordinate:g} .. {chains[-1].coordinate:g}"
     left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
     coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
-    grid = _search_grid(coarse, coarse.betas[0], coarse.betas[-1])
+    grid = _search_grid(coarse, coarse.coordinates[0], coarse.coordinates[-1])
     curve_there = variance(coarse.moments(grid))[0]
     top = int(np.argmax(curve_there))
     near = [chain for chain in chains if abs(chain.coordinate - grid[top]) * coarse.spread <= REACH]
@@ -187,17 +187,17 @@ def _peak(
     pulls: Pulls,
 ) -> Transition:
     volume = chains[0].point.volume
-    grid = _search_grid(joint, joint.betas[0], joint.betas[-1])
+    grid = _search_grid(joint, joint.coordinates[0], joint.coordinates[-1])
     moments = joint.moments(grid)
     curves = variance(moments)
     top = np.argmax(curves, axis=1)
     places, heights = refined_maxima(grid, curves, top)
     result = float(places[0])
     at_edge = (top == 0) | (top == grid.size - 1)
-    covered = f"the runs at {joint.betas[0]:g} .. {joint.betas[-1]:g}"
+    covered = f"the runs at {joint.coordinates[0]:g} .. {joint.coordinates[-1]:g}"
     if at_edge[0] or at_edge[1:].mean() > MAX_EDGE_FRACTION:
         side = grid[0] if np.sum(top[at_edge] == 0) * 2 > at_edge.sum() else grid[-1]
-        beyond = side + np.sign(side - joint.betas.mean()) / joint.spread
+        beyond = side + np.sign(side - joint.coordinates.mean()) / joint.spread
         raise NotLocated(
             f"the susceptibility is largest at the edge of what {covered} cover: the peak may lie beyond"
             f"\nhint: add a run near {beyond:.5g}"
@@ -227,7 +227,7 @@ def _peak(
         samples=sum(chain.energy.size for chain in chains),
         n_effective=carried,
         tau_int=float(np.average([chain.tau for chain in chains], weights=shares)),
-        coordinates=tuple(float(coordinate) for coordinate in joint.betas),
+        coordinates=tuple(float(coordinate) for coordinate in joint.coordinates),
         left_out=tuple(sorted(left, key=lambda out: (out.coordinate, out.rows, out.reason))),
         n_bootstrap=n_bootstrap,
         n_blocks=blocks,

@@ -1,7 +1,7 @@
 """What was decided and by whom, which heads were trusted, and whether the warm-ups they ended had ended.
 
 The check afterwards uses what nobody had when the decision was taken: the whole measurement. With m1 and m2 the means
-of the plaquette over its first fifth (n1 rows) and its last half (n2 rows), and e2 the error of m2,
+of the energy E over its first fifth (n1 rows) and its last half (n2 rows), and e2 the error of m2,
 
     z = (m1 - m2) / (e2 sqrt(1 + n2 / n1))
 
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.theory import Theory
 from metalforge.campaign.without_heads import otherwise
 from metalforge.statistics.gamma import gamma_method
 
@@ -117,7 +118,7 @@ def _warmups(state: CampaignState) -> tuple[WarmUpCheck, ...]:
             by.setdefault(decision.by, []).append(state.chains[decision.chain])
     checks = []
     for name, chains in sorted(by.items()):
-        z = [abs(shift) for chain in chains if (shift := _shift(chain)) is not None]
+        z = [abs(shift) for chain in chains if (shift := _shift(state.spec.theory, chain)) is not None]
         checks.append(
             WarmUpCheck(
                 by=name,
@@ -131,9 +132,9 @@ def _warmups(state: CampaignState) -> tuple[WarmUpCheck, ...]:
     return tuple(checks)
 
 
-def _shift(chain: ChainLog) -> float | None:
+def _shift(theory: Theory, chain: ChainLog) -> float | None:
     """Return z of one chain; None where it is too short or does not move."""
-    x = chain.column("plaquette")
+    x = theory.energy_of(chain)
     if x.size < FEWEST_ROWS:
         return None
     first, last = x[: x.size // 5], x[x.size // 2 :]

@@ -20,7 +20,7 @@ from .words import system_name
 ROWS, CURVES = "rows.csv", "curves.csv"
 CURVE_COLUMNS = ("coordinate", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
 POINTS = 201
-"""Beta values of a curve."""
+"""Values of the coordinate on a curve."""
 
 
 def curves_of(state: CampaignState) -> dict[System, TransitionCurve]:

@@ -84,20 +84,20 @@ def draw_points(
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
-    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
+    figure, (above, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
     shown, words = state.spec.theory.report.figure(state, result, curves), result.words
     order = state.spec.theory.order
     for volume, colour in zip(shown.systems, COLOURS, strict=False):
         name = system_math(volume.system)
-        draw_points(loop, volume.points, lambda point: point.order, colour, name)
+        draw_points(above, volume.points, lambda point: point.order, colour, name)
         draw_points(chi, volume.points, lambda point: point.chi, colour)
         if (found := volume.curve) is not None:
-            _band(loop, found, found.order, found.order_error, colour)
+            _band(above, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
         if volume.result is not None and volume.error is not None:
             # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
             own = COLOURS[1] if len(shown.systems) == 1 else colour
-            for axis in (loop, chi):
+            for axis in (above, chi):
                 axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=own, alpha=0.2, lw=0)
                 axis.axvline(volume.result, color=own, lw=1, ls="--")
             number = f"{words.coordinate} = {with_error(volume.result, volume.error)} of the peak"
@@ -105,15 +105,15 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
             label = whose + (number if volume.established else "peak, not established")
             chi.plot([], [], color=own, ls="--", lw=1, label=label)
     for known in shown.published:
-        for axis in (loop, chi):
+        for axis in (above, chi):
             axis.axvline(known.at, color=INK, lw=1.1, ls=":")
         chi.plot([], [], color=INK, lw=1.1, ls=":", label=known.text)
-    loop.set_ylabel(rf"$\langle {order.math} \rangle$")
+    above.set_ylabel(rf"$\langle {order.math} \rangle$")
     chi_of = rf"$\chi = {order.volume}\,(\langle {order.square} \rangle - \langle {order.math} \rangle^2)$"
     chi.set(ylabel=chi_of, xlabel=words.axis)
-    loop.set_ylim(bottom=0)
+    above.set_ylim(bottom=0)
     chi.set_ylim(bottom=0)
-    loop.legend()
+    above.legend()
     if chi.get_legend_handles_labels()[0]:
         # Below the axes: inside it would hide points.
         chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))

@@ -96,13 +96,13 @@ def draw_evidence(
 
 
 def _histogram(peak: ReportedPeak, axis: Axes) -> None:
-    loop, weight = weights_at(peak.joint, peak.chains, peak.transition.result)
-    edges = histogram_edges(loop)
+    values, weight = weights_at(peak.joint, peak.chains, peak.transition.result)
+    edges = histogram_edges(values)
     for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
         shown, bins = histogram_of(chain.order, edges), edges.tolist()
         label = peak.label(chain)
         axis.hist(bins[:-1], bins, weights=shown.density, histtype="step", color=colour, lw=1.1, label=label)
-    at, density = density_of(loop, weight, peak.transition.n_effective)
+    at, density = density_of(values, weight, peak.transition.n_effective)
     axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
     title = f"{peak.title}: counted as {peak.shape.kind}"
     axis.set(xlim=(edges[0], None), xlabel=peak.order, ylabel="density", title=title)

@@ -12,12 +12,13 @@ from typing import Literal
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import Decided
 from metalforge.campaign.without_heads import NOT_WITHIN, UPDATES, Otherwise, otherwise
+from metalforge.core.schema import PEAK_HEAD
 
 from .decisions import ResultPart
 
 MEASURED = {
     "thermalization": "docs/tables/conductor.md, Early stop of warm-up: head",
-    "beta_priority": "docs/tables/steering.md: conductor",
+    PEAK_HEAD: "docs/tables/steering.md: conductor",
 }
 """Where effects were measured over many campaigns or chains, by head: a table and its row."""
 NO_DECISION = "trusted, and no decision has differed because of it"

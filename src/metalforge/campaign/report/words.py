@@ -1,4 +1,4 @@
-"""How a campaign is put into words: names of lattices, durations, endings, and `text.toml` for whole sentences."""
+"""How a campaign is put into words: names of systems, durations, endings, and `text.toml` for whole sentences."""
 
 from collections.abc import Iterable
 from math import floor, log10

@@ -492,7 +492,7 @@ def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane
     made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
     for name in sorted(made):
         sums = state.spec.theory.sums_matter
-        if not any(continues(one.engine, name, links_see_sums=sums) for one in lanes):
+        if not any(continues(one.engine, name, sums_matter=sums) for one in lanes):
             kind, _, build = name.partition(":")
             here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))
             raise SpecError(

@@ -3,7 +3,7 @@ r"""Where a volume's peak is expected before it has been located there: a decisi
 Whoever knows it best says so, and each is asked again only until somebody better has spoken:
 
     scout               a smaller volume of this campaign with a peak, moved by the difference that the curve has
-    head:beta_priority  the head's readings of this volume's first chains, with the curve, weighed by their variances
+    head:PEAK           the head's readings of this volume's first chains, with the curve, weighed by their variances
     rule:transition     the curve alone, which knows the extents
 
 or nobody. A theory may have no such curve, and only scouts speak. The prior places updates
@@ -24,11 +24,12 @@ from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import BY_HEAD, Decided
 from metalforge.campaign.theory import System
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve
+from metalforge.core.schema import PEAK_HEAD
 from metalforge.statistics.estimate import with_error
 
 from .heads import Heads
 
-HEAD = "beta_priority"
+HEAD = PEAK_HEAD
 RULE, READ, SCOUT, SURE, USER = "rule:transition", f"{BY_HEAD}{HEAD}", "scout", "scout:established", "user"
 ORDER = (RULE, READ, SCOUT, SURE, USER)
 """Who speaks, the best last."""
@@ -133,7 +134,7 @@ class PeakPriors:
 def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransition) -> tuple[float, float]:
     """Return mean and width of the peak by readings of the head and by the curve, weighed by their variances.
 
-    Readings scatter from chain to chain, which averages out; `held_out`, what the head was off by on lattices that it
+    Readings scatter from chain to chain, which averages out; `held_out`, what the head was off by on systems that it
     had not seen, is common to all chains of a volume, and does not.
     """
     error = hypot(held_out, float(np.std(readings, ddof=1)) / len(readings) ** 0.5)

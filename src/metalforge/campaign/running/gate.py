@@ -7,9 +7,8 @@ The rules flag only what no sound chain can do. A rare fluctuation, such as a tu
 - *witness*: now and then the first update of a block is made twice, the second time by a chain that is built anew from
   the spec; the rows must have the same bits;
 - *repeated*: a row equals an earlier one;
-- what each physics conserves (`PointChain.unsound`). Links, *unitarity*: at the end of the block they are elements of
-  SU(3) up to rounding. Particles at constant energy, *drift* and *energy*: the energy moves and fluctuates no more than
-  a good time step allows; *momentum*: it stays zero.
+- whatever the theory knows of sound configurations (`PointChain.unsound`): that matrices are elements of their group,
+  for example, or that energy is conserved.
 
 The anomaly head may flag a block too, where it is trusted. A flagged block is evaluated in higher precision and
 discarded; the chain is loaded from its checkpoint, or begins from its start, and recomputes the discarded updates.
@@ -35,7 +34,7 @@ OF_HEAD = f"{BY_HEAD}{ANOMALY}"
 AGAIN = 3
 """Times that a block may be flagged at yet another update before its chain is given up."""
 WIDE_LOOK = 16
-"""Of the blocks of a chain that a batch moves, one in so many has its links looked at: reading them takes a while."""
+"""Of the blocks of a chain that a batch moves, one in so many has its configuration looked at, which takes a while."""
 
 Alarm = Callable[[], float | None]
 """From which probability the anomaly head flags a block; None where its word is not taken."""

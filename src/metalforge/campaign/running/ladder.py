@@ -72,7 +72,7 @@ class PointLadder:
         return self._exchange.energies() or [nan] * len(self.points)
 
     def absorb(self, columns: Sequence[Columns], replicas: Sequence[Any]) -> None:
-        """Take sweeps that a batch made of its replicas."""
+        """Take updates that a batch made of its replicas."""
         if self._exchange is None:
             self.points[0].absorb(columns[0])
             return

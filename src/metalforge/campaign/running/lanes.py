@@ -20,14 +20,13 @@ from metalforge.native._level import MAX_THREADS
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.substrates import discover, route, workload
 
-WORKLOAD = "lattice_cg"
-"""What chains are placed by: sparse solves, as bound by memory as sweeps are."""
+WORKLOAD = "chain_update"
 OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 """What a producer takes besides its chains: the stack of a thread, an interpreter with its libraries."""
 BESIDE_A_CARD, SITES_BESIDE = 4, 8192
-"""Cores that run chains beside a card unless told otherwise, and the largest lattice they run there: a core adds half a
+"""Cores that run chains beside a card unless told otherwise, and the largest system they run there: a core adds half a
 percent to what an H200 does, takes more than that from the thread that feeds it, since all threads share one
-interpreter, and on a large lattice is still busy with its first block when the card is done."""
+interpreter, and on a large system is still busy with its first block when the card is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -78,8 +78,8 @@ class Lengths:
             return usual
         if (known := self._spec.theory.head_context(nearest.coordinate, system, nearest.start)) is None:
             return usual
-        # The quench is made of sweeps of the theory without what makes trajectories slow.
-        context = ChainContext(beta=known.beta, dims=known.dims, start=known.start, action=known.action)
+        # The quench is made of the theory's cheaper updates.
+        context = known.of_sweeps
         scores = shipped_scores(LAYOUT)
         if not any(kind.lacks(context) is None and QUENCH in kind.heads for kind in scores.tested_on):
             return usual

@@ -153,7 +153,7 @@ class Block:
     segments: list[Segment] = field(default_factory=list)
     measured: int = 0
     done: bool = False
-    links: str = ""
+    digest: str = ""
     seconds: float = 0.0
     began: float = 0.0
     """When its first update began, by the clock of the machine that made it, since the epoch."""

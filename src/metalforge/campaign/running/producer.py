@@ -173,7 +173,7 @@ class Producer(Stage[Volley, Block]):
                 segments=segments[rung],
                 measured=point.measured,
                 done=done,
-                links=point.digest() if done else "",
+                digest=point.digest() if done else "",
                 seconds=seconds,
                 began=self._began,
                 chi=chis[rung],

@@ -72,7 +72,7 @@ def records_of(block: Block) -> list[Record]:
         records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
     if block.comes_anywhere:
-        named = ("visit", "chain", "step", "links", "done", "substrate", "promised", "began")
+        named = ("visit", "chain", "step", "digest", "done", "substrate", "promised", "began")
         records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records
 

@@ -1,11 +1,11 @@
 """A digest that a block has from where the gate judged it: what was spoiled on its way to the journal is not taken.
 
-    seal = BLAKE2b(visit, chain, rows, decisions of the chain, links at the end, ...)
+    seal = BLAKE2b(visit, chain, rows, decisions of the chain, digest of the configuration at the end, ...)
 
 The gate stands in the producer, before anything of a block leaves it. Behind it numbers travel: through the memory of
 a node, over the network, into the process that writes the journal. Whoever takes an answer there asks `doubt` of it.
-Wrong numbers that a producer has computed and sealed are the gate's, and snapshots of links are held against their own
-row by the stage that evaluates them again.
+Wrong numbers that a producer has computed and sealed are the gate's, and snapshots of configurations are held against
+their own row by the stage that evaluates them again.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def seal_of(block: Block) -> bytes:
     of_chain = [decision for decision in block.decisions if decision.chain]
     where = block.visit, block.chain, block.substrate, block.rung, block.coordinate
     state = block.step, block.measured, block.done, block.missing, block.released, block.saved
-    said = block.links, block.chi, block.fault, block.promised
+    said = block.digest, block.chi, block.fault, block.promised
     content = _ENCODER.encode((where, state, said, block.segments, of_chain))
     return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 

@@ -132,12 +132,12 @@ class CurveSteerer(HistorySteerer):
         width = float(np.sqrt(max(curves[0].covariance[of_first, of_first], 0.0)))
         shown = np.unique([*np.linspace(0, len(x) - 1, SHOWN).round().astype(int), best])
         return Suggestion(
-            coordinate=float(self._beta(x[best])),
+            coordinate=float(self._at(x[best])),
             reason=f"expected to bring the curve's rms error from {before**0.5:.2g} to {after**0.5:.2g}",
             score=float(f"{score[best]:.5g}"),
             mean=float(f"{curves[0].mean[of_first]:.5g}"),
             width=float(f"{width:.5g}"),
-            candidates=tuple(round(float(b), 6) for b in self._beta(x[shown])),
+            candidates=tuple(round(float(b), 6) for b in self._at(x[shown])),
             acquisition=tuple(float(f"{s:.5g}") for s in score[shown]),
         )
 
@@ -152,7 +152,7 @@ class CurveSteerer(HistorySteerer):
     def _x(self, coordinates: Sequence[float]) -> Reals:
         return (np.asarray(coordinates, np.float64) - self.history.low) / self.history.width
 
-    def _beta(self, x: Reals) -> Reals:
+    def _at(self, x: Reals) -> Reals:
         return np.clip(self.history.low + x * self.history.width, self.history.low, self.history.high)
 
 

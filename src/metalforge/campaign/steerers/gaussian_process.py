@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.steering import SAME_BETA, HistorySteerer, Observation, Suggestion, distinct
+from metalforge.core.steering import SAME_POINT, HistorySteerer, Observation, Suggestion, distinct
 from metalforge.core.threads import one_thread
 from metalforge.statistics.estimate import with_error
 
@@ -62,7 +62,7 @@ class GaussianProcess(HistorySteerer):
     the final result is taken to come from multi-histogram reweighting, and the point is placed where it shrinks *that*
     error most. A run at c adds to the samples that carry the average at b the part that reweighting leaves of it,
 
-        n(b) = n_0 + sum_j cost_j exp(-((beta_j - b) / reach)^2),     error(b) ~ n(b)^(-1/2),
+        n(b) = n_0 + sum_j cost_j exp(-((b_j - b) / reach)^2),     error(b) ~ n(b)^(-1/2),
 
         score(c) = mean over b of (n(b)^(-1/2) - (n(b) + exp(-((c - b) / reach)^2))^(-1/2)) / cost(c),
 
@@ -161,7 +161,7 @@ class GaussianProcess(HistorySteerer):
         if len(self.history.measured) < FEWEST:
             raise SpecError(f"a peak wants at least {FEWEST} measured points. Got {len(self.history.measured)}")
         with one_thread():
-            peaks = self._beta(self._curves([]).peaks())
+            peaks = self._at(self._curves([]).peaks())
         low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
         return PosteriorPeak(float(middle), float(high - low) / 2, float(low), float(high))
 
@@ -202,7 +202,7 @@ class GaussianProcess(HistorySteerer):
         curves = self._curves([] if crowded else known)
         x = curves.x
         noise = self._expected_noise()
-        same = 0.5 / (self.grid - 1) if crowded else SAME_BETA
+        same = 0.5 / (self.grid - 1) if crowded else SAME_POINT
         cost = np.where(_distance(x, np.unique(self._x(known))) < same, 1.0, self.fresh_cost)
         if crowded:
             places, count = np.unique(_nearest(x, self._x(waiting)), return_counts=True)
@@ -224,7 +224,7 @@ class GaussianProcess(HistorySteerer):
                 score = self._reweighted_gain(x, peaks, taken, self.reach) / cost
                 best = int(np.where(free, score, -np.inf).argmax())
                 spread = self.history.width * peaks.std()
-                reason = f"adds most at the peak, {with_error(float(self._beta(peaks).mean()), spread)}"
+                reason = f"adds most at the peak, {with_error(float(self._at(peaks).mean()), spread)}"
                 worth = float(score[best])
             elif _located(peaks):
                 after = _expected_error(peaks, curves.measurements(noise)[:, which])
@@ -238,7 +238,7 @@ class GaussianProcess(HistorySteerer):
                 best = int(np.where(free, np.round(empty, 9), -np.inf).argmax())
                 reason, worth = f"the peak is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
                 score = empty
-            found = Suggestion(coordinate=float(self._beta(x[best])), reason=reason, score=worth)
+            found = Suggestion(coordinate=float(self._at(x[best])), reason=reason, score=worth)
             chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))
             if len(chosen) < n:
                 curves.believe(best, noise)
@@ -254,7 +254,7 @@ class GaussianProcess(HistorySteerer):
             found,
             mean=_short(mean),
             width=_short(width),
-            candidates=tuple(round(coordinate, 6) for coordinate in self._beta(curves.x[shown]).tolist()),
+            candidates=tuple(round(coordinate, 6) for coordinate in self._at(curves.x[shown]).tolist()),
             acquisition=tuple(map(_short, score[shown].tolist())),
         )
 
@@ -295,7 +295,7 @@ class GaussianProcess(HistorySteerer):
     def _drawn(self, extra: list[float]) -> Curves:
         even = np.linspace(0.0, 1.0, self.grid)
         others = self._x(extra)
-        x = np.concatenate([even, np.unique(others[_distance(others, even) > SAME_BETA])])
+        x = np.concatenate([even, np.unique(others[_distance(others, even) > SAME_POINT])])
         # Seeded by the history alone: an `ask` in between changes nothing.
         rng = np.random.default_rng([self.seed, len(self.history)])
         return Curves(self._fitted(), x, self.grid, self.paths, rng)
@@ -324,7 +324,7 @@ class GaussianProcess(HistorySteerer):
     def _x(self, coordinates: Sequence[float]) -> Reals:
         return (np.array(coordinates, dtype=np.float64) - self.history.low) / self.history.width
 
-    def _beta(self, x: Reals) -> Reals:
+    def _at(self, x: Reals) -> Reals:
         return np.clip(self.history.low + x * self.history.width, self.history.low, self.history.high)
 
 

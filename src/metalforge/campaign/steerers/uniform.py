@@ -1,4 +1,4 @@
-"""Beta chosen without looking at the values, the baselines every steerer must beat: evenly, or in the widest gap."""
+"""Points chosen without looking at the values, the baselines every steerer must beat: evenly, or in the widest gap."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count

@@ -183,7 +183,7 @@ class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
 
 
 class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
-    """A chain has come to `step`, where its links have this digest; `done` when the visit is complete.
+    """A chain has come to `step`, where its configuration has this digest; `done` when the visit is complete.
 
     `promised` says which of its configurations are evaluated again: none, the last one, or all.
     """
@@ -191,7 +191,7 @@ class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
     visit: int
     chain: str
     step: int
-    links: str
+    digest: str
     done: bool
     substrate: str
     promised: Promise = "none"
