@@ -150,10 +150,11 @@ def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     if not more.couplings:
         return spec
     theory, at = spec.theory, tuple(map(spec.theory.at, more.couplings))
+    ends = sorted(map(theory.coupling, (theory.low, theory.high)))
     if not more.widen and (outside := [one for one in at if not spec.covers(one)]):
         raise SpecError(
-            f"{theory.coordinate} must be within the range of the campaign, {theory.low:.5g} to {theory.high:.5g}. "
-            f"Got {outside[0]:.5g}\nhint: widen (--widen) extends the range to it"
+            f"{theory.words.coupling} must be within the range of the campaign, {ends[0]:.5g} to {ends[1]:.5g}. "
+            f"Got {theory.coupling(outside[0]):.5g}\nhint: widen (--widen) extends the range to it"
         )
     points = tuple(dict.fromkeys((*spec.steering.points, *at)))
     removed = tuple(one for one in spec.steering.removed if one not in at)
@@ -168,10 +169,10 @@ def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, .
     there = sorted({*spec.steering.points, *(chain.coordinate for chain in state.chains.values())})
     for one in at:
         if not spec.near(one, there):
-            known = ", ".join(f"{coordinate:.5g}" for coordinate in there)
+            known = ", ".join(f"{theory.coupling(point):.5g}" for point in there) or "(none yet)"
             raise SpecError(
-                f"a point that is removed must be one of the campaign, at {theory.coordinate} {known or '(none yet)'}. "
-                f"Got {one:.5g}"
+                f"a point that is removed must be one of the campaign, at {theory.words.coupling} {known}. "
+                f"Got {theory.coupling(one):.5g}"
             )
     points = tuple(coordinate for coordinate in spec.steering.points if not spec.near(coordinate, at))
     removed = tuple(dict.fromkeys((*spec.steering.removed, *at)))

@@ -319,11 +319,11 @@ class CampaignState(BriefRepr):
         return None if said is None or said.value is None or said.width is None else (said.value, said.width)
 
     def last_look(self, system: System) -> Estimated | None:
-        """Return the last estimate of a volume, whether it located result or not."""
+        """Return the last estimate of a system, whether it located anything or not."""
         return next((e for e in reversed(self.estimates) if e.system == system), None)
 
     def latest(self, system: System) -> Estimated | None:
-        """Return the last estimate of a volume that located result."""
+        """Return the last estimate of a system that located a peak."""
         return next((e for e in reversed(self.estimates) if e.system == system and e.result is not None), None)
 
     def points(self, system: System) -> list[PointSeries]:

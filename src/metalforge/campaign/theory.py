@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import PluginError, SpecError, UnknownNameError
 from metalforge.core.observables import Measured, find_observables, observables_of
 from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
 
@@ -486,7 +486,9 @@ def find_theory(name: str) -> type[Theory]:
             error = UnknownNameError("theory", name, theory_names())
             error.add_note(f"hint: a theory in a file is loaded by --plugin FILE.py, or where {FILES} names the file")
             raise error
-        register_theory(load_plugin(GROUP, name))
+        kind = register_theory(load_plugin(GROUP, name))
+        if kind.table() != name:
+            raise PluginError(f"the entry point `{name}` of {GROUP} holds the theory `{kind.table()}`: names must agree")
     return _KINDS[name]
 
 

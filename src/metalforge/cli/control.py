@@ -33,7 +33,7 @@ def control(
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="extend: seconds of compute, added to the limit.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="extend: updates, added to the limit.")] = None,
-    target_error: Annotated[float | None, typer.Option(help="extend: another error on beta_c to end at.")] = None,
+    target_error: Annotated[float | None, typer.Option(help="extend: another target error to end at.")] = None,
     widen: Annotated[bool, typer.Option("--widen", help=f"coupling: {WIDEN[0].lower()}{WIDEN[1:]}")] = False,
     as_json: Json = False,
 ) -> None:

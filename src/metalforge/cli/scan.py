@@ -125,7 +125,7 @@ def scan(
     seconds: Annotated[float | None, typer.Option(help="Budget: seconds of compute.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="Budget: updates of all chains.")] = None,
     target_error: Annotated[
-        float | None, typer.Option(help="Error on beta_c, or of a plasma's curve, at which it is done.")
+        float | None, typer.Option(help="Error of the result at which it is done, in units of the coordinate.")
     ] = None,
     system: Annotated[list[str] | None, typer.Option(help=f"{SYSTEMS} They replace those of the spec.")] = None,
     coupling: Annotated[str | None, typer.Option(help=COUPLINGS)] = None,
@@ -179,7 +179,7 @@ def resume(
     directory: Directory,
     seconds: Annotated[float | None, typer.Option(help="Seconds of compute, added to the limit.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="Updates, added to the limit.")] = None,
-    target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
+    target_error: Annotated[float | None, typer.Option(help="Another error of the result at which it is done.")] = None,
     system: Annotated[list[str] | None, typer.Option(help=f"{SYSTEMS} They are added.")] = None,
     coupling: Annotated[str | None, typer.Option(help=COUPLINGS)] = None,
     widen: Annotated[bool, typer.Option("--widen", help=WIDEN)] = False,

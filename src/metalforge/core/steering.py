@@ -22,13 +22,13 @@ from .errors import SpecError, require_at_least
 
 Setting: TypeAlias = int | float | str | tuple[float, ...] | None
 SAME_POINT = 1e-9
-"""Two coordinate closer than this part of the range are one: far above rounding, far below any physics."""
+"""Two coordinates closer than this part of the range are one: far above rounding, far below any physics."""
 Score: TypeAlias = Callable[[float], tuple[float, float | None]]
 """coordinate -> (priority, predictive standard deviation; None where it is not known)."""
 EXCLUSION = 0.3
 """Candidates nearer than this part of their spacing to a measured or queued point are passed over."""
 SATURATION_POINTS = 5
-"""Fewer measured coordinate than this never count as enough."""
+"""Fewer measured points than this never count as enough."""
 SATURATION_GAP = 0.05
 """Enough, when the widest gap is below this part of the range ..."""
 SATURATION_SCORE = 0.15
@@ -158,7 +158,7 @@ class History:
         return list(self._measured)
 
     def same(self, one: float, other: float) -> bool:
-        """Return whether two coordinate are the same point."""
+        """Return whether two coordinates are the same point."""
         return abs(one - other) <= SAME_POINT * self.width
 
     def tell(self, observations: Sequence[Observation]) -> None:

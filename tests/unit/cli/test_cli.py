@@ -238,7 +238,7 @@ def test_doctor_says_how_cards_use_double_precision(monkeypatch, capsys):
     cards = (CudaSubstrate(0, "one", {}), CudaSubstrate(1, "other", {}))
     found = msgspec.structs.replace(here, substrates=(*here.substrates, *cards))
     monkeypatch.setattr(machine.substrates, "discover", lambda: found)
-    monkeypatch.setattr("metalforge.substrates.cuda_.cuda_engine", engine)
+    monkeypatch.setattr("metalforge.native.cuda.engine.cuda_engine", engine)
     machine.doctor(as_json=True)
     fp64 = json.loads(capsys.readouterr().out)["fp64"]
     assert fp64["cuda:0"]["strategy"] == "native"

@@ -20,7 +20,7 @@ REPLICAS = 60
 
 
 class TransitionCurve(NamedTuple):
-    """Reweighted curves on those of the asked coordinate that the runs cover, with one standard error.
+    """Reweighted curves where the runs cover what was asked, with one standard error.
 
     `segment` numbers the stretches between which no runs overlap: no line is drawn from one to the next.
     """

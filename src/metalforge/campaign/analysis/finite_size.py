@@ -99,10 +99,11 @@ def extrapolate(peaks: Sequence[SystemPeak], law: SizeLaw) -> tuple[FiniteSizeFi
     ordered = sorted(peaks, key=lambda peak: law.x(peak.system), reverse=True)
     used = [peak for peak in ordered if law.holds(peak.system)]
     where = f" with {law.holds_where}" if law.holds_where else ""
+    only = f"only{where}" if where else "on others"
     cautions = []
     if small := [peak for peak in ordered if peak not in used]:
         names = ", ".join(_name(peak) for peak in small)
-        cautions.append(f"{names} left out of the extrapolation: the line is expected only{where}")
+        cautions.append(f"{names} left out of the extrapolation: the line is expected {only}")
     # Systems of other shapes may be at the same x: they are one point of the line.
     if len({law.x(peak.system) for peak in used}) < FEWEST:
         cautions.append(f"no extrapolation: {len(used)} located systems{where}, wanted {FEWEST}")

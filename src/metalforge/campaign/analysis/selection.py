@@ -203,7 +203,7 @@ def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
 
 
 def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:
-    """Return the overlap in E of the chains at two neighbouring coordinate, 0 to 1, from at most 1000 rows of each."""
+    """Return the overlap in E of the chains at two neighbouring points, 0 to 1, from at most 1000 rows of each."""
     below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
     stride = [max(1, rows.size // 1000) for rows in (below, above)]
     return pair_overlap(low[0].coordinate, below[:: stride[0]], high[0].coordinate, above[:: stride[1]])

@@ -235,7 +235,7 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 
 
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
-    """result so far, for one volume, after `trajectories` updates; None where it is not located, and why.
+    """The result so far, of one system, after `trajectories` updates; None where it is not located, and why.
 
     `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height;
     `overlap` is the smallest one between neighbours, `crossings` counts passages between the phases.
