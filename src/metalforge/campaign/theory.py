@@ -488,7 +488,9 @@ def find_theory(name: str) -> type[Theory]:
             raise error
         kind = register_theory(load_plugin(GROUP, name))
         if kind.table() != name:
-            raise PluginError(f"the entry point `{name}` of {GROUP} holds the theory `{kind.table()}`: names must agree")
+            raise PluginError(
+                f"the entry point `{name}` of {GROUP} holds the theory `{kind.table()}`: names must agree"
+            )
     return _KINDS[name]
 
 
