@@ -46,7 +46,7 @@ def test_a_campaign_that_is_stopped_and_resumed_has_the_rows_of_undisturbed_chai
     assert state.finished is not None
     assert not [d for d in state.decisions if d.what in ("fault", "abandoned")]
     for log in state.chains.values():
-        wanted = SPEC.lattice.chain(log.system, log.coordinate, seed=SPEC.seed, stream=log.stream, start=log.start)
+        wanted = SPEC.theory.chain(log.system, log.coordinate, seed=SPEC.seed, stream=log.stream, start=log.start)
         alone = ChainRun(Chain(wanted, engine=engine), WarmUp(total=0), NAMES)
         for _ in range(log.rows):
             alone.step()
