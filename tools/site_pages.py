@@ -123,16 +123,22 @@ def _cell(text: object) -> str:
 
 def spec_page() -> str:
     """Return the reference of a campaign's spec: every field with its meaning, unit and default."""
-    from metalforge.campaign.report.spec_text import NOTES, TABLES
+    from metalforge.campaign.report.spec_text import NOTES, TABLES, Note
     from metalforge.campaign.spec import CampaignSpec
+    from metalforge.campaign.theory import find_theory, theory_names
 
     parts = [
         "# Spec of a campaign",
         "Made from the records that a TOML file fills in. `metalforge scan --print-spec` writes the same as a "
         "commented file. A field that is left out has its default; an unknown name is an error with its path.",
     ]
-    top = [one for one in msgspec.structs.fields(CampaignSpec) if one.name not in TABLES]
+    top = [one for one in msgspec.structs.fields(CampaignSpec) if one.name in NOTES]
     parts += ["## Top of the file", _fields_table((one, NOTES[one.name]) for one in top)]
+    for theory in map(find_theory, theory_names()):
+        notes = {name: Note(*said) for name, said in theory.notes().items()}
+        fields = msgspec.structs.fields(theory)
+        parts += [f"## [{theory.table()}]", notes[""].text]
+        parts.append(_fields_table((one, notes[one.name]) for one in fields))
     for name, about in TABLES.items():
         kind = next(one.type for one in msgspec.structs.fields(CampaignSpec) if one.name == name)
         fields = msgspec.structs.fields(next((part for part in get_args(kind) if part is not NoneType), kind))

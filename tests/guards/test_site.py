@@ -48,9 +48,12 @@ def test_no_page_fetches_anything_from_elsewhere(site):
 def test_every_field_of_a_spec_and_every_verb_has_its_line():
     from metalforge.campaign.report.spec_text import NOTES
     from metalforge.cli.main import ROOMS, VERBS
+    from metalforge.lattice.campaign import Lattice
+    from metalforge.plasma.campaign import Plasma
 
     spec, cli = site_pages.spec_page(), site_pages.cli_page()
     assert all(f"| `{path.rpartition('.')[2]}` |" in spec for path in NOTES)
+    assert all(f"| `{name}` |" in spec for theory in (Lattice, Plasma) for name in theory.notes() if name)
     assert all(f"## metalforge {verb}\n" in cli for verb in VERBS)
     assert all(f"## metalforge {room} " in cli for room in ROOMS)
 
