@@ -16,7 +16,7 @@ TABLES = ROOT / "docs" / "tables"
 MARK = "<!-- the index of all tables: tools/evidence.py makes it when the site is built -->"
 NOT_RECORDED = "not recorded"
 RAN = re.compile(r"^Ran on (\d{4}-\d\d-\d\d), (.+)\.$", re.MULTILINE)
-"""What `metalforge.experiments.markdown` writes of its own run."""
+"""What `python -m experiments page` writes of its own run."""
 SILICON = ("silicon", "substrate")
 """Fields of a table's data that name what computed a line."""
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from metalforge.core import BenchRow
 from metalforge.core.benchmark import load_benchmark, rows_in_turns, timed
-from metalforge.experiments.lammps import Lammps, lammps_is_here
 from metalforge.native import cpu_engine
 from metalforge.native.engine import Motion
 from metalforge.plasma import MASS, PlasmaSpec, begin, open_box
 
 floors = load_benchmark(Path(__file__).with_name("floors.py"))
+lammps = load_benchmark(Path(__file__).parents[2] / "experiments" / "lammps.py")
 plasma = load_benchmark(Path(__file__).parents[1] / "plasma" / "bench_plasma.py")
 STEPS = 200
 
@@ -29,8 +29,8 @@ def rows(rounds: int = 8) -> Iterator[BenchRow]:
         floor = floors.arithmetic(plasma.FLOPS_A_PAIR * box.listed * STEPS)
         with ExitStack() as stack:
             theirs = None
-            if lammps_is_here():
-                peer = stack.enter_context(Lammps(spec, ours))
+            if lammps.lammps_is_here():
+                peer = stack.enter_context(lammps.Lammps(spec, ours))
                 peer.begin()
                 theirs = timed(lambda: peer.run(STEPS))
             yield from rows_in_turns(

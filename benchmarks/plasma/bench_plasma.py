@@ -19,13 +19,15 @@ Machines are shared, so times are of the CPU's clock for this process and the co
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from metalforge.core import BenchRow, Measured
-from metalforge.experiments.lammps import Lammps, lammps_is_here
+from metalforge.core.benchmark import load_benchmark
 from metalforge.native import kernels
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.plasma import PlasmaSpec, begin, open_box
 
+lammps = load_benchmark(Path(__file__).parents[2] / "experiments" / "lammps.py")
 PARTICLES, KAPPA, GAMMA = 2000, 2.0, 158.0
 STEPS, ROUNDS = 100, 8
 FLOPS_A_PAIR = 52.0
@@ -45,8 +47,8 @@ def rows() -> Iterator[BenchRow]:
     peaks = {name: getattr(kernels(), f"fma_{name}") for name in specs}
     works |= {f"fma {name}": lambda peak=peak: peak(1 << 17, 1) for name, peak in peaks.items()}
     works["f64, sampled"] = lambda: particles.advance(boxes["f64"], spec.nve, STEPS, samples=samples, frames=frames)
-    if lammps_is_here():
-        with Lammps(spec, particles) as peer:
+    if lammps.lammps_is_here():
+        with lammps.Lammps(spec, particles) as peer:
             peer.begin()
             works["lammps"] = lambda: peer.run(STEPS)
             seconds = _in_turn(works)

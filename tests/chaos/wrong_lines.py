@@ -108,7 +108,6 @@ BASES: dict[str, dict[str, str]] = {
     "npu inspect": {"program": "m.mfp"},
     "npu run": {"model": "m.mfp", "inputs": "x.npy"},
     "npu explain": {"model": "m.npy"},
-    "experiment run": {"name": "parity", "quick": ""},
     "conductor corpus": {"out": "corpus.h5", "quick": "", "workers": "1"},
     "conductor train": {"out": "weights", "source": "noise"},
     "conductor evaluate": {"source": "noise"},

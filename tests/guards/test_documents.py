@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import evidence  # noqa: E402
 import site_pages  # noqa: E402
-from metalforge.experiments.markdown import run_line  # noqa: E402
+from experiments.markdown import run_line  # noqa: E402
 
 DOCUMENTS = [
     ROOT / name
@@ -78,7 +78,10 @@ def test_the_index_of_tables_has_every_table_with_its_command_machine_and_date()
     assert evidence.MARK in (ROOT / "docs" / "evidence" / "index.md").read_text()
     entries = [evidence.entry(page) for page in evidence.pages()]
     assert len(entries) >= 18
-    assert all(one.question and one.command.startswith(("metalforge ", "PYTHONPATH=tests ")) for one in entries)
+    assert all(
+        one.question and one.command.startswith(("metalforge ", "python -m experiments ", "PYTHONPATH=tests "))
+        for one in entries
+    )
     assert all(re.match(r"\d{4}-\d\d-\d\d, |not recorded$", one.date) for one in entries)
     stored = {one.name: one.machine for one in entries}
     assert "NVIDIA H200" in stored["thermodynamics"]

@@ -58,7 +58,7 @@ def test_no_module_imports_a_library_of_an_extra():
 
 
 def test_every_room_exports_what_it_says():
-    rooms = "core native substrates lattice lattice.io statistics reservoir hybrid experiments pipeline testing cli"
+    rooms = "core native substrates lattice lattice.io statistics reservoir hybrid pipeline testing cli"
     rooms += " campaign cluster conductor dashboard"
     for name in rooms.split():
         room = importlib.import_module(f"metalforge.{name}")
@@ -76,6 +76,6 @@ def test_a_lattice_campaign_loads_nothing_of_other_physics_devices_or_networks(t
     )
     packages = {".".join(name.split(".")[:2]) for name in loaded}
     assert "metalforge.lattice" in packages
-    assert not packages & {"metalforge.plasma", "metalforge.hybrid", "metalforge.experiments", "metalforge.cluster"}
+    assert not packages & {"metalforge.plasma", "metalforge.hybrid", "metalforge.cluster"}
     assert not [name for name in loaded if name.startswith(("onnx", "metalforge.native.cuda"))]
     assert len(loaded) <= 250

@@ -23,9 +23,11 @@ from typing import NamedTuple
 
 import typer.main
 
+from experiments.__main__ import app as experiments
 from metalforge.cli.main import app
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = {"metalforge": app, "experiments": experiments}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PARSED = {"elsewhere", "interactive"}
 MARKS = {"ray", "long", "excerpt", *PARSED}
@@ -87,6 +89,7 @@ def run_page(chosen, folder, **environment):
         timeout=LONGEST_S,
         env=os.environ
         | {"PATH": path, "METALFORGE_CACHE": str(folder / "cache"), "NO_COLOR": "1", "METALFORGE_THREADS": "1"}
+        | {"PYTHONPATH": str(ROOT)}  # studies are run from a checkout
         | environment,
     )
     outputs = json.loads(done.stdout) if done.stdout else []
@@ -127,15 +130,17 @@ def assert_prints(printed, promised, whole=True):
 
 
 def commands(block):
-    """The words of every metalforge command of a block, without the program's name."""
+    """The words of every command of a block that is ours, the first the name of its program."""
     joined = block.code.replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in joined.splitlines() if "metalforge" in line]
-    return [words[1:] for words in lines if words and Path(words[0]).name == "metalforge"]
+    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
+    ours = [words[2:] if words[1:3] == ["-m", "experiments"] else words for words in lines if words]
+    return [[Path(words[0]).name, *words[1:]] for words in ours if Path(words[0]).name in PROGRAMS]
 
 
 def assert_parses(words):
-    """The command line takes these words, as far as it can say without running them."""
-    command, words = typer.main.get_command(app), [word for word in words if word not in {"&", ">"}]
+    """The program takes these words, as far as it can say without running them."""
+    program, *words = words
+    command, words = typer.main.get_command(PROGRAMS[program]), [word for word in words if word not in {"&", ">"}]
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     if ">" in " ".join(words):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from metalforge.experiments.exact_model import CROSSOVER, DIMS, ExactChains
+from experiments.exact_model import CROSSOVER, DIMS, ExactChains
 
 VOLUME = DIMS
 exact_chi = CROSSOVER.chi

@@ -2,9 +2,9 @@
 
 import pytest
 
-from metalforge.experiments import Settings, coverage
-from metalforge.experiments.coverage import CASES
-from metalforge.experiments.protocol import quiet
+from experiments import Settings, coverage
+from experiments.coverage import CASES
+from experiments.protocol import quiet
 
 EXACT = [case for case in CASES if case.model is not None]
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from experiments.exact_model import CROSSOVER
+from experiments.rehearsal import rehearsal_spec, rehearse
 from metalforge.campaign.findings import finding
 from metalforge.core.threads import one_thread
-from metalforge.experiments.exact_model import CROSSOVER
-from metalforge.experiments.rehearsal import rehearsal_spec, rehearse
 
 MODEL = CROSSOVER._replace(low=5.3, high=6.0)
 PEAK = CROSSOVER.peak()[0]

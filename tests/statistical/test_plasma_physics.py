@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from metalforge.experiments.lammps import Lammps, lammps_segments
+from experiments.lammps import Lammps, lammps_segments
 from metalforge.native import cpu_engine
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec, begin, open_box, references, transport
 from metalforge.plasma.references import einstein_frequency

@@ -27,7 +27,7 @@ VERBS = {
     **{name: name for name in ("control", "dashboard", "search", "bench")},
 }
 """Verbs, and the module that has each."""
-ROOMS = ("lattice", "plasma", "npu", "experiment", "conductor", "pipeline", "cluster")
+ROOMS = ("lattice", "plasma", "npu", "conductor", "pipeline", "cluster")
 """Modules with several verbs behind their name."""
 
 

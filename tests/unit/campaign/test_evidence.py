@@ -6,6 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, RARE, ExactChains
 from metalforge.campaign.analysis.agreement import ratio_pull, share_pull
 from metalforge.campaign.analysis.evidence import (
     FALSE_ALARM,
@@ -17,7 +18,6 @@ from metalforge.campaign.analysis.evidence import (
     pull_limit,
 )
 from metalforge.campaign.analysis.phases import crossings, sides, transits
-from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, RARE, ExactChains
 from metalforge.lattice.campaign.series import loop_series
 
 PLAN = PlannedPoints(5, 5)

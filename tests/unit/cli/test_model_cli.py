@@ -1,4 +1,4 @@
-"""`npu explain` and `npu compile` of models, and `experiment`."""
+"""`npu explain` and `npu compile` of models."""
 
 import json
 from importlib.resources import as_file, files
@@ -283,12 +283,6 @@ def test_an_outlier_in_the_calibration_data_is_counted_and_changes_nothing_else(
     made = json.loads(call(*line, cwd=models).stdout)
     assert 1 <= made["beyond"] <= 0.005 * x.size
     assert ran(models, "ten.mfp", "--input", "outlier.npy")["clipped"] == made["beyond"]
-
-
-def test_experiments_are_listed_and_unknown_ones_named(tmp_path):
-    listed = json.loads(call("experiment", "list", "--json", cwd=tmp_path).stdout)
-    assert {e["name"] for e in listed} >= {"004", "parity"}
-    assert "known: 004" in call("experiment", "run", "nothing", cwd=tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from metalforge.experiments.adaptation import PROFILES, WAYS, run
-from metalforge.experiments.protocol import EXPERIMENTS, Settings, rows_of
+from experiments.adaptation import PROFILES, WAYS, run
+from experiments.protocol import EXPERIMENTS, Settings, rows_of
 
 
 @pytest.fixture(scope="module")

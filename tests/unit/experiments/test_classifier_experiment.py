@@ -2,8 +2,8 @@
 
 import pytest
 
-from metalforge.experiments.classifier import NONE, run
-from metalforge.experiments.protocol import Settings, find_experiment, quiet, rows_of
+from experiments.classifier import NONE, run
+from experiments.protocol import Settings, find_experiment, quiet, rows_of
 from metalforge.reservoir.datasets import vowel_like
 from metalforge.reservoir.estimators import EsnClassifier
 from metalforge.reservoir.metrics import wilson

@@ -4,10 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.findings import finding
-from metalforge.core.errors import SpecError
-from metalforge.experiments import Settings, coverage
-from metalforge.experiments.coverage import (
+from experiments import Settings, coverage
+from experiments.coverage import (
     QUICK_CASES,
     Case,
     CoverageJob,
@@ -17,9 +15,11 @@ from metalforge.experiments.coverage import (
     read_outcomes,
     run_job,
 )
-from metalforge.experiments.exact_model import CROSSOVER, FIRST_ORDER, ExactChains
-from metalforge.experiments.protocol import quiet
-from metalforge.experiments.rehearsal import rehearsal_spec, rehearse
+from experiments.exact_model import CROSSOVER, FIRST_ORDER, ExactChains
+from experiments.protocol import quiet
+from experiments.rehearsal import rehearsal_spec, rehearse
+from metalforge.campaign.findings import finding
+from metalforge.core.errors import SpecError
 
 
 @pytest.fixture(scope="module")

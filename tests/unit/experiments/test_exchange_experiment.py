@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from metalforge.experiments.exchange import HEAD, PLACES, QUICK, WAYS, recipe_of, run, seen
-from metalforge.experiments.protocol import Settings, quiet, rows_of
+from experiments.exchange import HEAD, PLACES, QUICK, WAYS, recipe_of, run, seen
+from experiments.protocol import Settings, quiet, rows_of
 
 
 def test_the_ways_spend_the_same_work_on_streams_of_their_own():

@@ -1,17 +1,24 @@
 """The experiments run, say what they must, and their rows hold together."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
 
+from experiments import EXPERIMENTS, ResultRow, Settings, find_experiment
+from experiments.cache import cached_arrays
+from experiments.corpus import PhaseCorpusSpec, phase_windows
+from experiments.parity import reservoirs
+from experiments.problems import PROBLEMS, QUICK_CORPUS
+from experiments.protocol import quiet, rows_of
 from metalforge.core.errors import UnknownNameError
-from metalforge.experiments import EXPERIMENTS, ResultRow, Settings, find_experiment
-from metalforge.experiments.cache import cached_arrays
-from metalforge.experiments.corpus import PhaseCorpusSpec, phase_windows
-from metalforge.experiments.parity import reservoirs
-from metalforge.experiments.problems import PROBLEMS, QUICK_CORPUS
-from metalforge.experiments.protocol import quiet, rows_of
 from metalforge.reservoir.weights import spectral_radius
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +143,23 @@ def test_a_corpus_is_made_once_and_again_when_its_file_is_broken(tmp_path, monke
     file.write_bytes(file.read_bytes()[:40])
     assert np.array_equal(cached_arrays("a", recipe, make)["x"], first["x"])
     assert len(made) == 2
+
+
+def called(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_runner_lists_runs_and_writes_pages(tmp_path):
+    listed = json.loads(called("list", "--json").stdout)
+    assert {one["name"] for one in listed} == set(EXPERIMENTS)
+    unknown = called("run", "nothing")
+    assert (unknown.returncode, "known: 004" in unknown.stderr) == (2, True)
+    place, data = str(tmp_path / "page.md"), str(tmp_path / "none.jsonl")
+    page = called("page", "coverage", place, "--quick", "--shard", "table", "--from", data)
+    assert page.returncode == 0, page.stderr
+    assert EXPERIMENTS["coverage"].question in (tmp_path / "page.md").read_text()
 
 
 def test_unknown_experiments_are_named():

@@ -1,7 +1,7 @@
 """The experiment on faults runs chains through the gate of campaigns, and counts what it finds."""
 
-from metalforge.experiments import faults
-from metalforge.experiments.faults import QUICK, FaultTask, looked_at
+from experiments import faults
+from experiments.faults import QUICK, FaultTask, looked_at
 
 
 def test_faults_that_stay_are_found_and_sound_chains_raise_no_alarm(monkeypatch):

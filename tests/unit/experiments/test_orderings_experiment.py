@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from experiments import orderings
+from experiments.orderings import SEQUENTIAL, SINGLE, strategies
+from experiments.protocol import Settings, quiet, rows_of
 from metalforge.campaign.running import campaign as running
-from metalforge.experiments import orderings
-from metalforge.experiments.orderings import SEQUENTIAL, SINGLE, strategies
-from metalforge.experiments.protocol import Settings, quiet, rows_of
 from reference.untaught_heads import untaught_heads
 
 SETTINGS = Settings(quick=True)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from experiments import Settings
+from experiments import plasma_map as study
 from metalforge.core.steering import Observation
-from metalforge.experiments import Settings
-from metalforge.experiments import plasma_map as study
 from metalforge.plasma.campaign.transport import transport_of
 from reference.drawn_segments import KAPPA, PARTICLES, drawn, truth
 

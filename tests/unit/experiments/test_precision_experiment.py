@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from metalforge.core import PlacementError
-from metalforge.experiments.precision import (
+from experiments.precision import (
     DOUBLES,
     LINKS,
     STEPS,
@@ -14,7 +13,8 @@ from metalforge.experiments.precision import (
     report,
     run,
 )
-from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
+from experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
+from metalforge.core import PlacementError
 from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.precision import Fp64Choice
 from reference.cuda_host import host_engine
@@ -58,7 +58,7 @@ def test_a_strategy_that_is_wrong_or_slow_is_not_called_right():
 
 
 def test_without_a_card_the_experiment_says_so(monkeypatch):
-    monkeypatch.setattr("metalforge.experiments.precision.discover", lambda: type("Found", (), {"substrates": ()}))
+    monkeypatch.setattr("experiments.precision.discover", lambda: type("Found", (), {"substrates": ()}))
     with pytest.raises(PlacementError, match="none is here"):
         EXPERIMENTS["precision"].run(Settings(quick=True), quiet)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from metalforge.experiments.markdown import to_markdown
-from metalforge.experiments.protocol import ResultRow, Settings, find_experiment, quiet, rows_of
-from metalforge.experiments.robustness import (
+from experiments.markdown import to_markdown
+from experiments.protocol import ResultRow, Settings, find_experiment, quiet, rows_of
+from experiments.robustness import (
     CHIPS,
     FLOAT_TWIN,
     MODELS,

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from experiments import Settings, scale
+from experiments.protocol import quiet
+from experiments.scale import CoreCampaign, as_simulated, run_case, spec_of
+from experiments.scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, RowSource, lattice_of
+from experiments.scale_run import JOURNAL, SimulatedCampaign
 from metalforge.campaign.state import Fold
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record
 from metalforge.core.errors import SpecError
-from metalforge.experiments import Settings, scale
-from metalforge.experiments.protocol import quiet
-from metalforge.experiments.scale import CoreCampaign, as_simulated, run_case, spec_of
-from metalforge.experiments.scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, RowSource, lattice_of
-from metalforge.experiments.scale_run import JOURNAL, SimulatedCampaign
 
 LARGE = (48, 48, 48, 12)
 

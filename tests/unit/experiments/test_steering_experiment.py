@@ -6,13 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.state import fold
-from metalforge.campaign.store.records import Assigned, Estimated, Opened, Rows
-from metalforge.conductor.scaling import transition_curve, transition_of
-from metalforge.core.errors import SpecError
-from metalforge.experiments import steering
-from metalforge.experiments.protocol import Settings, quiet
-from metalforge.experiments.steering import (
+from experiments import steering
+from experiments.protocol import Settings, quiet
+from experiments.steering import (
     CASES,
     QUICK_CASES,
     SteeringJob,
@@ -22,7 +18,11 @@ from metalforge.experiments.steering import (
     run,
     spec_of,
 )
-from metalforge.experiments.steering_table import SteeringOutcome, arms_of, ratio_of, result_of
+from experiments.steering_table import SteeringOutcome, arms_of, ratio_of, result_of
+from metalforge.campaign.state import fold
+from metalforge.campaign.store.records import Assigned, Estimated, Opened, Rows
+from metalforge.conductor.scaling import transition_curve, transition_of
+from metalforge.core.errors import SpecError
 
 SCOUTED = next(case for case in CASES if case.scouts)
 

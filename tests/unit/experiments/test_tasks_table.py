@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from metalforge.experiments.problems import ring
-from metalforge.experiments.protocol import Settings, find_experiment, quiet, rows_of
-from metalforge.experiments.tasks_table import (
+from experiments.problems import ring
+from experiments.protocol import Settings, find_experiment, quiet, rows_of
+from experiments.tasks_table import (
     CHIPS,
     GOALS,
     STANDARD_TASKS,

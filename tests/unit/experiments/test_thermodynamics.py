@@ -2,9 +2,9 @@
 
 import pytest
 
-from metalforge.experiments import Settings
-from metalforge.experiments import thermodynamics as study
-from metalforge.experiments.lines import append_lines, read_lines
+from experiments import Settings
+from experiments import thermodynamics as study
+from experiments.lines import append_lines, read_lines
 from metalforge.lattice.campaign.published import PUBLISHED
 
 BETA_C, H = PUBLISHED[4].beta_c, 0.12

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from experiments import Settings
+from experiments import transport as study
+from experiments.lines import append_lines, read_lines
 from metalforge.core.errors import SpecError
-from metalforge.experiments import Settings
-from metalforge.experiments import transport as study
-from metalforge.experiments.lines import append_lines, read_lines
 from metalforge.native import cpu_engine
 
 POINT = study.StatePoint(3.0, 100.0, 170, 4, 380.0)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points
-from metalforge.core.errors import SpecError
-from metalforge.experiments.virtual_campaign import (
+from experiments.virtual_campaign import (
     Rules,
     Tape,
     TapeSource,
@@ -13,6 +11,8 @@ from metalforge.experiments.virtual_campaign import (
     run_campaign,
     tape_of,
 )
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points
+from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign.theory import energies, reweighting_reach
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.observables import measure

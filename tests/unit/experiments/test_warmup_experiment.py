@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
+from experiments.warmup import ALLOWED, FULL, QUICK, RULE, CouplingChains, bias_of, judge, rule_length, run
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
-from metalforge.experiments.warmup import ALLOWED, FULL, QUICK, RULE, CouplingChains, bias_of, judge, rule_length, run
 
 NOISE, TAU = 0.01, 20.0
 

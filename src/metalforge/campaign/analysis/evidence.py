@@ -12,7 +12,7 @@ phase of their own, looks as sharp as a good one and has the smallest error. So 
   chains cross (`agreement`), and neighbouring chains overlap.
 
 The numbers needed are below, chosen on an exactly solved model and on 4^3 x 2 and then left alone;
-`metalforge experiment run coverage` measures what they are worth.
+`python -m experiments run coverage` measures what they are worth.
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ class GaussianProcess(HistorySteerer):
         score(c) = mean over b of (n(b)^(-1/2) - (n(b) + exp(-((c - b) / reach)^2))^(-1/2)) / cost(c),
 
     with b drawn from the posterior of the maximum. The process then only says where the peak may be; that all its data
-    are worth is there, and most at chains that are already warm. Measured by `experiment run steering`.
+    are worth is there, and most at chains that are already warm. Measured by `python -m experiments run steering`.
 
     Without `reach` the data are taken for points of a curve: no gradient, no nested fit; the measurement's noise,
     several candidate peaks and both flanks are all in the pairs. The noise is that of a typical observation so far, for
