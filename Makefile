@@ -62,7 +62,7 @@ demo: $(VENV)/.installed
 # What `make test` leaves to make test-docs, test-physics, test-experiments and test-chaos; every other test is its own.
 SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.py tests/guards/test_site.py
 SLOW_physics := tests/statistical tests/unit/campaign/test_resume_physics.py
-SLOW_experiments := tests/unit/experiments tests/unit/conductor/test_transport_heads.py
+SLOW_experiments := tests/unit/experiments
 SLOW_chaos := tests/chaos
 # Pages have nothing in common: any process takes the next one.
 DIST_docs := --dist load

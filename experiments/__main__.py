@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -10,12 +10,14 @@ from metalforge.cli.guard import guarded
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 
 from . import EXPERIMENTS, Settings, find_experiment
+from .heads.commands import app as heads
 from .markdown import run_line, to_markdown
 from .protocol import aloud
 
 app = typer.Typer(
     help="Studies with their tables.", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
 )
+app.add_typer(heads, name="heads")
 
 Name = Annotated[str, typer.Argument(help="Such as 004 or parity; `list` shows all.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller run of the same kind, in seconds.")]
@@ -83,5 +85,10 @@ def _called() -> int:
     return 0
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Run the command line and exit."""
     sys.exit(guarded(_called))
+
+
+if __name__ == "__main__":
+    main()

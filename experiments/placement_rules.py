@@ -31,11 +31,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.heads.baselines import says
+from experiments.heads.labels import Example, Labeller
 from metalforge.campaign.analysis.transition import locate
 from metalforge.campaign.steerers import GaussianProcess, build_steerer
-from metalforge.conductor.baselines import says
 from metalforge.conductor.early_stop import first_yes
-from metalforge.conductor.labels import Example, Labeller
 from metalforge.core.arrays import Doubles
 from metalforge.core.steering import Steerer
 from metalforge.reservoir.metrics import Interval, wilson

@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metalforge.conductor.corpus_file import Corpus, load_corpus, save_corpus
-from metalforge.conductor.corpus_grids import corpus_spec
-from metalforge.conductor.corpus_runs import make_corpus
+from experiments.heads.corpus_file import Corpus, load_corpus, save_corpus
+from experiments.heads.corpus_grids import corpus_spec
+from experiments.heads.corpus_runs import make_corpus
+from experiments.heads.evaluation import evaluate
+from experiments.heads.labels import Example, Labeller, examples
+from experiments.heads.predicting import values_of
+from experiments.heads.training import Trained, label_rows, reservoir, train_heads
 from metalforge.conductor.early_stop import first_sure
-from metalforge.conductor.evaluation import evaluate
-from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
-from metalforge.conductor.labels import Example, Labeller, examples
 from metalforge.conductor.layouts import GPU_PREP_11, on_trajectories
-from metalforge.conductor.predicting import values_of
 from metalforge.conductor.scores import HeadScore
 from metalforge.core.arrays import Doubles
 from metalforge.core.schema import HeadLayout

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from metalforge.conductor.corpus_runs import in_processes
+from experiments.heads.corpus_runs import in_processes
 from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs

@@ -423,7 +423,7 @@ class SimulatedCampaign:
             "segments": segments,
             "measured": chain.measured,
             "done": done,
-            "links": "0" * 64 if done else "",
+            "digest": "0" * 64 if done else "",
             "seconds": work.useful / len(work.answers),
             "saved": due,
         }

@@ -20,8 +20,8 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from experiments.heads.training import UNITS, reservoir
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.heads_training import UNITS, reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram, ConductorRun
 from metalforge.core import BenchRow, HeadLayout, Measured, best_of

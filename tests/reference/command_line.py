@@ -7,10 +7,11 @@ import warnings
 from types import SimpleNamespace
 from unittest import mock
 
+from experiments import __main__ as experiments
 from metalforge.cli import main
 
 
-def run(*arguments, cwd):
+def run(*arguments, cwd, program=main):
     """Run `metalforge` with these arguments in a folder; return its exit code, stdout and stderr."""
     # Letters that cannot be written are spelled, as `cli.streams` has it.
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in range(2))
@@ -22,7 +23,7 @@ def run(*arguments, cwd):
         mock.patch.object(sys, "argv", ["metalforge", *map(str, arguments)]),
     ):
         try:
-            main()
+            program()
         except SystemExit as ended:
             code = ended.code
     return SimpleNamespace(code=code, stdout=out.buffer.getvalue().decode(), stderr=err.buffer.getvalue().decode())
@@ -31,5 +32,12 @@ def run(*arguments, cwd):
 def call(*arguments, cwd, code=0):
     """Run `metalforge` with these arguments in a folder; return its stdout and stderr. It must exit with `code`."""
     done = run(*arguments, cwd=cwd)
+    assert done.code == code, done.stderr
+    return done
+
+
+def study(*arguments, cwd, code=0):
+    """Run `python -m experiments` with these arguments in a folder, as `call` does `metalforge`."""
+    done = run(*arguments, cwd=cwd, program=experiments.main)
     assert done.code == code, done.stderr
     return done

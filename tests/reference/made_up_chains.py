@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from metalforge.conductor.corpus_file import ChainEntry, ChainRecord, Corpus
+from experiments.heads.corpus_file import ChainEntry, ChainRecord, Corpus
 from metalforge.conductor.scaling import transition_of
 
 MEMORY = 0.6

@@ -35,7 +35,7 @@ class DevicePass(ConductorRun):
         if calibration is None and weights.ranges is None:
             raise SpecError(
                 "these weights do not say how large their inputs get: on a device these would be clamped, and heads "
-                "would read wrong\nhint: `conductor train` measures it; or give `calibration`, as the network sees it"
+                "would read wrong\nhint: give `calibration`, inputs as the network sees them"
             )
         data = None if calibration is None else np.asarray(calibration, weights.dtype)
         # With the heads on the device the host has no readout to compute.

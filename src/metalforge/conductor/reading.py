@@ -42,7 +42,7 @@ class NetworkConductor(Closing):
     Parameters
     ----------
     weights
-        Of `metalforge conductor train`; made for the features of `features.SCHEMA`.
+        Of `python -m experiments heads train`; made for the features of `features.SCHEMA`.
     device
         Where the products run: None is software.
     precision, calibration

@@ -301,7 +301,7 @@ _MOVES = {"heatbath": "heat bath sweeps", "hmc": "HMC trajectories"}
 
 
 class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that `conductor evaluate --json` prints."""
+    """What the heads of a layout are worth on held-out chains."""
 
     heads: tuple[HeadScore, ...]
     thermalisation_stop: StopStudy

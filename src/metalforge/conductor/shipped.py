@@ -68,7 +68,7 @@ def shipped_weights(layout: str) -> EsnWeights:
 
 @cache
 def shipped_scores(layout: str) -> HeadsEvaluation:
-    """Return what `conductor evaluate` measured of that network."""
+    """Return what that network is worth on held-out chains."""
     return msgspec.json.decode((FOLDER / f"{layout}.json").read_bytes(), type=HeadsEvaluation)
 
 
@@ -86,5 +86,5 @@ def default_provenance() -> Provenance:
     """Return the command, seeds and corpus that made the shipped network."""
     with as_file(FOLDER / f"{DEFAULT}.safetensors") as path:
         made = read_provenance(path)
-    assert made is not None, "the shipped file is written by `conductor train`, which says how"
+    assert made is not None, "the shipped file says how it was made"
     return made

@@ -4,12 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from experiments.heads.corpus_file import ChainEntry
+from experiments.heads.corpus_runs import record
+from experiments.heads.labels import frames_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
-from metalforge.conductor.corpus_file import ChainEntry
-from metalforge.conductor.corpus_runs import record
 from metalforge.conductor.features import SCHEMA, ChainContext, FrameMaker
-from metalforge.conductor.labels import frames_of
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS

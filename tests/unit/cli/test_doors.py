@@ -107,7 +107,6 @@ def folder(tmp_path_factory):
         (("pipeline", "run", "good.toml", "--seconds", "nan"), 2, "--seconds"),
         (("pipeline", "run", "good.toml", "--seconds", "-1"), 2, "--seconds"),
         (("route", "tables.toml"), 2, "tables.toml"),
-        (("conductor", "corpus", "--out", "c.h5", "--quick", "--seed", "-1"), 2, "--seed"),
         (("search", "--trials", "2", "--seed", "100000000000000000000"), 2, "--seed"),
     ],
     ids=lambda value: " ".join(value)[:80] if isinstance(value, tuple) else None,

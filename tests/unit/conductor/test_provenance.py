@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.conductor.heads_training import reservoir
+from experiments.heads.training import reservoir
 from metalforge.conductor.shipped import Provenance, read_provenance, save_with_provenance
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.files import load_weights, save_weights

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from experiments.heads.predicting import ROUTES
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
-from metalforge.conductor.predicting import ROUTES
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.scores import chains_to_see
 from metalforge.conductor.shipped import (
@@ -62,8 +62,8 @@ def test_the_early_stop_was_judged_on_as_many_chains_as_the_protocol_says() -> N
 
 def test_the_file_says_how_it_was_made() -> None:
     made = default_provenance()
-    assert made.command.startswith("metalforge conductor corpus --grid faults --out corpus")
-    assert made.command.endswith("metalforge conductor train --corpus corpus --seed 1 --layout conductor-11")
+    assert made.command.startswith("python -m experiments heads corpus --grid faults --out corpus")
+    assert made.command.endswith("python -m experiments heads train --corpus corpus --seed 1 --layout conductor-11")
     assert (made.seed, made.corpus_seed) == (1, 2026)
     assert len(made.corpus_sha256) == 64
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from experiments import placements
+from experiments.heads.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord, Corpus
+from experiments.heads.corpus_grids import corpus_spec
+from experiments.heads.labels import Example
 from experiments.placement_rules import WarmUps, bootstrap, offset_for, pooled_mean
 from experiments.protocol import Settings, quiet, rows_of
-from metalforge.conductor.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord, Corpus
-from metalforge.conductor.corpus_grids import corpus_spec
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.labels import Example
 
 PUBLISHED = {
     "A": ("83.3 %", "390 of 1800 (21.7 %)"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # heads that are read in software load nothing of a device
 
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
-"""Where the network can run, as `conductor evaluate` calls it."""
+"""Where the network can run, as scores call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -26,9 +26,8 @@ from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
 from .frames import FRAME_TIME, SCHEMA, SETTLED, Looks, PlasmaFrames
-from .heads import LAYOUT, TransportFit, TransportHeads, said_of
-from .report import TransportEvaluation
-from .windows import HEADS, taught_diffusion
+from .heads import HEADS, LAYOUT, said_of, taught_diffusion
+from .scores import TransportEvaluation
 
 ROUTE = "f32-software"
 
@@ -58,8 +57,8 @@ def conductor_on_plasma() -> EsnWeights:
 class WindowReader:
     """Reads the window of one run as it goes; `said` is what the heads say of it, once it is over."""
 
-    def __init__(self, run: PlasmaRun, heads: TransportHeads, window: float) -> None:
-        self._run, self._heads = run, heads
+    def __init__(self, run: PlasmaRun, weights: EsnWeights, window: float) -> None:
+        self._run, self._weights = run, weights
         self._frames = round(window / FRAME_TIME)
         self._looks, self._maker = Looks(run.spec), PlasmaFrames(run.spec.particles)
         self._inputs: list[Doubles] = []
@@ -73,7 +72,7 @@ class WindowReader:
         columns = self._looks.take(samples, positions[every - 1 :: every], velocities[every - 1 :: every])
         self._inputs.append(self._maker.push(columns))
         if sum(map(len, self._inputs)) >= self._frames:
-            self.said = said_of(self._heads, [np.concatenate(self._inputs)])[0]
+            self.said = said_of(self._weights, [np.concatenate(self._inputs)])[0]
 
 
 class HeadStop:
@@ -84,10 +83,8 @@ class HeadStop:
         self.target = target
         self._noise = shipped.scores.study.left_out
         self.why_not = _why_not(runs, shipped.scores)
-        fits = tuple(TransportFit(math.nan, math.nan, np.empty(0), noise) for noise in self._noise)
-        heads = TransportHeads(weights=shipped.weights, fits=fits)
         window = shipped.scores.study.tested_on.window
-        self._readers = [] if self.why_not else [WindowReader(run, heads, window) for run in runs]
+        self._readers = [] if self.why_not else [WindowReader(run, shipped.weights, window) for run in runs]
 
     @property
     def readings(self) -> Doubles | None:

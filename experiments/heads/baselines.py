@@ -1,0 +1,240 @@
+r"""What a head must beat: simple predictors, fitted to the same training chains and asked on the same frames.
+
+- `constant`: the mean label of the training rows (of classes, their share: the majority).
+- `scaled coupling`: the curve over x, the coupling's distance from the transition in its widths (`curves`).
+- `coupling on its lattice`: the mean label at each training coupling of the same extents and mass, interpolated.
+- `single feature`: the best of all features by itself: for classes a threshold with the shares on either side, else a
+  straight line. The best is chosen on the training rows.
+- `last value`: the last count of iterations, the running rejection rate, the running mean of the loop.
+- `MSER`, `Geweke`: whether the criterion calls the plaquettes so far thermalised, with the shares it had in training.
+- `fixed length`: the share of training chains that were thermalised after as many updates.
+- `plaquette band`: a threshold on how far the plaquette is from the chain's running mean, either way.
+- `published formula`: the formulas that answer where no head is trusted. Where one needs the transition's coupling it
+  gets that of the transition curve.
+
+MSER says yes where twice the cut that minimises the marginal standard error leaves at least half of what was seen.
+Geweke does where, with the first half of what was seen dropped as warm-up, the mean of the first tenth of the rest
+differs from that of its second half by less than 1.96 errors (J. Geweke, 1992),
+
+    z = (mean_a - mean_b) / sigma sqrt(2 tau (1/n_a + 1/n_b)),
+
+with sigma and tau of the second half, where a transient inflates them least.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from metalforge.conductor import heuristics
+from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.layouts import label_of
+from metalforge.conductor.scaling import transition_of
+from metalforge.core.arrays import Doubles
+from metalforge.statistics import gamma_method, mser
+
+from .curves import curve_at, fit_curve_over, in_own_unit
+from .labels import WARMING, Example
+from .training import BASE, label_rows
+
+FIRST, FIRST_GEWEKE = 10, 40
+"""Updates before which nothing is said."""
+DIFFERS = 1.96
+
+
+def _mser(series: Doubles) -> bool:
+    cut = mser(series)
+    return cut.found and 2 * cut.start <= len(series) / 2
+
+
+def _geweke(series: Doubles) -> bool:
+    kept = series[len(series) // 2 :]
+    early, late = kept[: max(len(kept) // 10, 5)], kept[len(kept) // 2 :]
+    if len(series) < FIRST_GEWEKE or np.ptp(late) == 0:  # a chain that does not move has no error to compare with
+        return False
+    settled = gamma_method(late)
+    error = settled.error * np.sqrt(1 + len(late) / len(early))
+    return bool(abs(early.mean() - settled.mean) < DIFFERS * error)
+
+
+CRITERIA: Mapping[str, Callable[[Doubles], bool]] = {"MSER": _mser, "Geweke": _geweke}
+
+
+def says(criterion: str, example: Example) -> Doubles:
+    """Return 1 where a criterion calls a chain thermalised from its plaquettes up to a frame's end, else 0.
+
+    After `WARMING` updates nobody asks, and what was said last holds.
+    """
+    judge, plaquette = CRITERIA[criterion], example.chain.column("plaquette")
+    asked = [judge(plaquette[: r + 1]) if r + 1 >= FIRST else False for r in example.rows[example.rows < WARMING]]
+    verdicts = np.full(len(example.rows), float(asked[-1]) if asked else 0.0)
+    verdicts[: len(asked)] = asked
+    return verdicts
+
+
+Predictor: TypeAlias = Callable[[Example], Doubles]
+Rows: TypeAlias = Sequence[tuple[Example, Doubles]]
+CUTS = 24
+"""Thresholds that are tried for each feature, at equal shares of the rows."""
+
+
+def baselines_for(head: str, examples: Sequence[Example], *, classes: bool) -> dict[str, Predictor]:
+    """Return predictors of a head's label by name, fitted to these chains."""
+    label = label_of(head)
+    rows = [(example, label_rows(example, head)) for example in examples]
+    rows = [(example, known) for example, known in rows if np.isfinite(known).any()]
+    inputs = np.concatenate([example.inputs[np.isfinite(known)] for example, known in rows])
+    labels = np.concatenate([known[np.isfinite(known)] for _, known in rows])
+    mean = float(labels.mean())
+    curve = fit_curve_over(BASE, inputs, labels)
+    found: dict[str, Predictor] = {
+        "constant": lambda example: np.full(len(example.inputs), mean),
+        "scaled coupling": lambda example: curve_at(curve, example.inputs),
+        "coupling on its lattice": _coupling_on_lattice(rows, mean),
+        "single feature": _threshold(inputs, labels) if classes else _line(inputs, labels),
+    }
+    if label == "thermalization":
+        found |= {criterion: _verdict(criterion, rows, mean) for criterion in CRITERIA}
+        found["fixed length"] = _fixed_length(rows, mean)
+    if label == "anomaly":
+        found["plaquette band"] = _threshold(np.abs(inputs), labels, only=("z_slope",), both=True)
+    if label == "rejection":
+        found["last value"] = _running_rejection
+    if label == "cg_estimate":
+        found["last value"] = lambda example: _before(example.chain.column("cg_iterations"), mean)[example.rows]
+    if label == "deconfinement":
+        found["last value"] = lambda example: in_own_unit("loop_slow", example.inputs)
+    formula = _published(label)
+    return found if formula is None else found | {"published formula": formula}
+
+
+def _published(label: str) -> Predictor | None:
+    """Return the published design's formula for a label; None where it had none."""
+    by_frame: dict[str, Predictor] = {
+        "thermalization": _thermalised_formula,
+        "rejection": lambda e: _each(heuristics.rejection_probability, e.chain.column("delta_h_quarter"))[e.rows],
+        "anomaly": lambda e: _each(lambda p: heuristics.anomaly(p, None, None), e.chain.column("plaquette"))[e.rows],
+    }
+    by_chain: dict[str, Callable[[Example], float]] = {
+        "phase": lambda e: heuristics.deconfined_probability(e.beta, _centre(e)),
+        "cg_estimate": lambda e: heuristics.cg_iterations(_volume(e), e.chain.entry.mass),
+        "param_suggest": lambda e: float(np.log(heuristics.step_parameters(_volume(e), e.chain.entry.length)[0])),
+        "quenched_length": lambda e: float(
+            np.log1p(heuristics.quenched_length(e.beta, e.chain.entry.dims[0], _centre(e)))
+        ),
+        "next_run": lambda e: heuristics.priority(e.beta, _centre(e)),
+    }
+    if label in by_chain:
+        return lambda example: np.full(len(example.inputs), by_chain[label](example))
+    return by_frame.get(label)
+
+
+def _volume(example: Example) -> int:
+    return int(np.prod(example.chain.entry.dims))
+
+
+def _centre(example: Example) -> float:
+    dims = example.chain.entry.dims
+    return transition_of(dims[3], dims[0]).mean
+
+
+def _verdict(criterion: str, rows: Rows, mean: float) -> Predictor:
+    """Return a criterion's yes or no as the shares of thermalised rows that they had in training."""
+    said = np.concatenate([says(criterion, example)[np.isfinite(label)] for example, label in rows])
+    labels = np.concatenate([label[np.isfinite(label)] for _, label in rows])
+    yes, no = (float(labels[said == v].mean()) if (said == v).any() else mean for v in (1, 0))
+    return lambda example: np.where(says(criterion, example) > 0, yes, no)
+
+
+def _fixed_length(rows: Rows, mean: float) -> Predictor:
+    """Return the share of thermalised chains after as many updates, by start."""
+    shares: dict[tuple[str, int], list[float]] = {}
+    for example, label in rows:
+        for row, known in zip(example.rows.tolist(), label.tolist(), strict=True):
+            if np.isfinite(known):
+                shares.setdefault((example.chain.entry.start, row), []).append(known)
+    known_shares = {key: float(np.mean(values)) for key, values in shares.items()}
+    return lambda example: np.array(
+        [known_shares.get((example.chain.entry.start, row), mean) for row in example.rows.tolist()]
+    )
+
+
+def _coupling_on_lattice(rows: Rows, mean: float) -> Predictor:
+    lattices: dict[object, dict[float, list[Doubles]]] = {}
+    for example, label in rows:
+        lattices.setdefault(example.lattice, {}).setdefault(example.beta, []).append(label)
+    curves = {
+        lattice: (sorted(scan), [float(np.nanmean(np.concatenate(scan[beta]))) for beta in sorted(scan)])
+        for lattice, scan in lattices.items()
+    }
+
+    def said(example: Example) -> Doubles:
+        value = np.interp(example.beta, *curves[example.lattice]) if example.lattice in curves else mean
+        return np.full(len(example.inputs), float(value))
+
+    return said
+
+
+def _threshold(inputs: Doubles, labels: Doubles, only: tuple[str, ...] = (), *, both: bool = False) -> Predictor:
+    """Return the threshold on one feature, or its size, with the least squared error of the shares on either side."""
+    names = [feature.name for feature in SCHEMA.features]
+    best = (np.inf, 0, 0.0, 0.5, 0.5)
+    for k in [names.index(name) for name in only] if only else range(inputs.shape[1]):
+        x = inputs[:, k]
+        shares = np.append(np.linspace(0.02, 0.98, CUTS), [0.99, 0.995, 0.999])
+        for cut in np.unique(np.quantile(x, shares)):
+            above = x > cut
+            if above.all() or not above.any():
+                continue
+            high, low = float(labels[above].mean()), float(labels[~above].mean())
+            loss = float(np.mean((np.where(above, high, low) - labels) ** 2))
+            if loss < best[0]:
+                best = (loss, k, float(cut), high, low)
+    _, k, cut, high, low = best
+
+    def said(example: Example) -> Doubles:
+        x = example.inputs[:, k]
+        return np.where((np.abs(x) if both else x) > cut, high, low)
+
+    return said
+
+
+def _line(inputs: Doubles, labels: Doubles) -> Predictor:
+    """Return the straight line in one feature with the least squared error."""
+    centred, wanted = inputs - inputs.mean(axis=0), labels - labels.mean()
+    size = (centred**2).sum(axis=0)
+    moment = centred.T @ wanted
+    gain = np.divide(moment**2, size, out=np.zeros_like(size), where=size > 1e-12)
+    k = int(np.argmax(gain))
+    slope = float(moment[k] / size[k]) if size[k] > 0 else 0.0
+    offset, middle = float(labels.mean()), float(inputs[:, k].mean())
+    return lambda example: offset + slope * (example.inputs[:, k] - middle)
+
+
+def _before(values: Doubles, first: float) -> Doubles:
+    """Return each entry's predecessor; what is not known is the last known one, or `first`."""
+    found, last = np.empty(len(values)), first
+    for t, value in enumerate(values):
+        found[t] = last
+        last = last if np.isnan(value) else float(value)
+    return found
+
+
+def _running_rejection(example: Example) -> Doubles:
+    """Return the share of rejections so far, from one of each that were not seen."""
+    rejected = 1 - example.chain.column("accepted")
+    known = np.isfinite(rejected)
+    counts, sums = np.cumsum(known), np.cumsum(np.where(known, rejected, 0))
+    before = np.concatenate([[0.0], sums[:-1]]), np.concatenate([[0], counts[:-1]])
+    return np.asarray(((before[0] + 1) / (before[1] + 2))[example.rows])
+
+
+def _each(formula: Callable[..., float], *columns: Doubles) -> Doubles:
+    """Return a formula of every update."""
+    return np.array([float(formula(*values)) for values in zip(*(column.tolist() for column in columns), strict=True)])
+
+
+def _thermalised_formula(example: Example) -> Doubles:
+    plaquette = example.chain.column("plaquette")
+    windows = [plaquette[max(r - 19, 0) : r + 1].tolist() for r in example.rows]
+    return np.array([float(heuristics.thermalised(window)) for window in windows])

@@ -1,0 +1,127 @@
+"""Real chains to learn from: the lattice engine at work for a corpus, on cores or on a card.
+
+Sweeps of one lattice move together where the engine can (`ChainBatch`), all couplings at once; everything else
+runs a chain at a time, in so many processes. Links have the same bits either way. Rows are sums over them and
+are kept in single precision, in which card and cores agree but for roundings that sit on an edge.
+
+This is the only module of the conductor that knows the lattice; what is run is said by `corpus_grids`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from itertools import groupby
+from multiprocessing import get_context
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+
+from metalforge.conductor.features import SEEN
+from metalforge.core.rows import ChainFaultError
+from metalforge.lattice.batch import ChainBatch
+from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
+from metalforge.lattice.faults import FaultName, inject
+from metalforge.lattice.fermions import FermionSpec
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
+from metalforge.native.engine import BatchEngine, Engine
+
+from .corpus_file import ChainEntry, ChainRecord, Corpus, Floats, Part
+from .corpus_grids import CorpusSpec
+
+A = TypeVar("A")
+B = TypeVar("B")
+Progress: TypeAlias = Callable[[int, int, str], None]
+BLOCK = 256
+"""Updates of a batch that are asked for at once: a card keeps so many rows."""
+
+
+def make_corpus(
+    grid: str,
+    spec: CorpusSpec,
+    *,
+    part: Part | Literal["all"] = "all",
+    engine: Engine | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Run every chain of a part of a specification; the engine and the number of processes change no link."""
+    entries = list(spec.entries(part))
+    say = progress or (lambda done, total, what: None)
+    chains: list[ChainRecord] = []
+    for made in record(entries, engine=engine, workers=workers):
+        chains.append(made)
+        say(len(chains), len(entries), f"beta {made.entry.beta:g} on {'x'.join(map(str, made.entry.dims))}")
+    return Corpus(grid=grid, spec_json=msgspec.json.encode(spec).decode(), chains=tuple(chains))
+
+
+def record(entries: Sequence[ChainEntry], *, engine: Engine | None = None, workers: int = 1) -> Iterator[ChainRecord]:
+    """Run these chains; they come in order, as they are ready."""
+
+    def together(entry: ChainEntry) -> tuple[object, ...]:
+        return (entry.dims, entry.updates) if entry.algorithm == "heatbath" and not entry.fault else ()
+
+    many = isinstance(engine, BatchEngine)
+    for kind, group in groupby(entries, together):
+        if many and kind and engine is not None:
+            yield from _batched(list(group), engine)
+        else:
+            yield from in_processes(_alone, group, workers)
+
+
+def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int, *, chunk: int = 2) -> Iterator[B]:
+    """Give what the job makes of each, in order: made here, or in so many processes."""
+    if workers <= 1:
+        yield from map(job, given)
+        return
+    # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+        yield from pool.map(job, given, chunksize=chunk)
+
+
+def chain_spec(entry: ChainEntry) -> ChainSpec:
+    """Return the lattice chain of an entry."""
+    # The tolerances of a study, not of a measurement: the accept test keeps the chain exact up to rounding of dH.
+    quarks = {"flavors": (entry.flavors,), "masses": (entry.mass,), "tolerance": 1e-8, "force_tolerance": 1e-6}
+    return ChainSpec(
+        dims=entry.dims,
+        beta=entry.beta,
+        algorithm=entry.algorithm,
+        seed=entry.seed,
+        stream=entry.stream,
+        start=entry.start,
+        hmc=HmcSpec(tau=entry.length),
+        fermions=msgspec.convert(quarks, FermionSpec) if entry.flavors else None,
+    )
+
+
+def _batched(entries: Sequence[ChainEntry], engine: Engine) -> list[ChainRecord]:
+    """Run sweeps of one lattice together."""
+    batch = ChainBatch([Chain(chain_spec(entry), engine=engine) for entry in entries])
+    updates = entries[0].updates
+    series: Floats = np.empty((len(entries), len(SEEN), updates), np.float32)
+    for begin in range(0, updates, BLOCK):
+        end = min(begin + BLOCK, updates)
+        batch.start(end - begin)
+        for n, columns in enumerate(batch.collect_columns()):
+            series[n, :, begin:end] = [columns[name] for name in SEEN]
+    return [ChainRecord(entry=entry, series=rows) for entry, rows in zip(entries, series, strict=True)]
+
+
+def _alone(entry: ChainEntry) -> ChainRecord:
+    """Run one chain, with its fault; from an update on that gives no finite numbers there are none."""
+    warmup = WarmUp(total=entry.warmup, quenched=entry.quenched)
+    run = ChainRun(Chain(chain_spec(entry), threads=1), warmup, entry.columns)
+    rng = np.random.default_rng([entry.seed, entry.stream])
+    end: Callable[[], None] = lambda: None  # noqa: E731
+    with suppress(ChainFaultError):
+        for update in range(entry.updates):
+            if entry.fault and update == entry.fault_from:
+                end = inject(run.chain, msgspec.convert(entry.fault, FaultName), rng)
+            if entry.fault and update == entry.fault_from + entry.fault_length:
+                end()
+            run.step()
+    series: Floats = np.full((len(entry.columns), entry.updates), np.nan, np.float32)
+    series[:, : run.log.end] = list(run.log.columns.values())
+    return ChainRecord(entry=entry, series=series)

@@ -1,0 +1,437 @@
+"""What every head should say of a chain, from measurement only: never from an earlier decision.
+
+The equilibrium of a coupling is that of the later halves of all its chains. Where hot and cold ones differ by more than
+`AGREES` errors, in the plaquette or in |L|, it is not known, and no label is made of it. `LABELS` says how each is
+made, docs/protocols/heads.md in words. Labels are NaN where they are not defined; a chain with a fault has that of
+anomaly only.
+
+`examples` are chains as a network sees them: frames (frames, features) of `features.FrameMaker`, the one door, with
+labels. Frames know a chain up to their own row only; labels are of whole couplings, all chains together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
+from metalforge.conductor.layouts import PEAK
+from metalforge.conductor.scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
+from metalforge.core.phases import PHASES
+from metalforge.statistics.memory import pooled_tau
+
+from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Part
+
+Doubles: TypeAlias = NDArray[np.float64]
+Place: TypeAlias = tuple[Dims, float, float, str]
+"""Lattice, mass, coupling and algorithm."""
+WINDOW: Mapping[str, int] = {"heatbath": SWEEPS, "hmc": 5}
+STAYS: Mapping[str, int] = {"heatbath": 4 * SWEEPS, "hmc": 25}
+"""Updates that are averaged, and for how many such averages stay in the band."""
+BAND = 3.0
+AGREES = 4.0
+COVERS = 1.96
+ONCE = "flip"
+"""How the names of faults begin that happen at one update; others go on."""
+NEAR = 2.0
+"""Distance |x| from the transition up to which a chain says where the peak is."""
+WARMING, SETTLED, RELAXED = 400, 64, 160
+"""Updates up to which a chain may warm up, from which on equilibrium is asked about, and faults are looked for."""
+
+
+class Moments(NamedTuple):
+    """Mean of an observable in equilibrium, its error, and the deviation of averages over a window."""
+
+    mean: float
+    error: float
+    spread: float
+
+
+class Equilibrium(NamedTuple):
+    """What all chains of a coupling say together; `tau` by the length of their trajectories."""
+
+    agrees: bool
+    plaquette: Moments
+    loop: Moments
+    variance: float
+    variance_error: float
+    rows: int
+    tau: Mapping[float, float]
+
+
+def place_of(entry: ChainEntry) -> Place:
+    """Return the equilibrium that a chain goes to, by its algorithm."""
+    return *entry.place, entry.algorithm
+
+
+def equilibrium(chains: Sequence[ChainRecord]) -> Equilibrium:
+    """Return the equilibrium of chains of one coupling, from their later halves."""
+    window = WINDOW[chains[0].entry.algorithm]
+    plaquette, p_agrees = _moments(chains, [_later(chain.column("plaquette")) for chain in chains], window)
+    loops = [_later(chain.loop) for chain in chains]
+    loop, l_agrees = _moments(chains, loops, window)
+    squares = [(x - loop.mean) ** 2 for x in loops]
+    every = np.concatenate(squares)
+    lengths = sorted({chain.entry.length for chain in chains})
+    alike = {at: [x for x, c in zip(loops, chains, strict=True) if c.entry.length == at] for at in lengths}
+    return Equilibrium(
+        agrees=p_agrees and l_agrees,
+        plaquette=plaquette,
+        loop=loop,
+        variance=float(every.mean()),
+        variance_error=float(np.sqrt(every.var() * 2 * _tau(squares) / every.size)),
+        rows=every.size,
+        tau={at: _tau(series) for at, series in alike.items()},
+    )
+
+
+def _later(series: Doubles) -> Doubles:
+    return series[len(series) // 2 :]
+
+
+def _tau(series: Sequence[Doubles]) -> float:
+    return float(pooled_tau(np.zeros(len(series)), list(series), 0.0)[0])
+
+
+def _moments(chains: Sequence[ChainRecord], series: Sequence[Doubles], window: int) -> tuple[Moments, bool]:
+    """Return the moments of all series together, and whether hot and cold ones agree."""
+    tau, every = _tau(series), np.concatenate(series)
+    variance = float(every.var())
+    averages = [x[: len(x) // window * window].reshape(-1, window).mean(axis=1) for x in series]
+    means, errors = [], []
+    for start in ("hot", "cold"):
+        some = [x for x, c in zip(series, chains, strict=True) if c.entry.start == start]
+        if some:
+            means.append(float(np.concatenate(some).mean()))
+            errors.append(2 * tau * variance / sum(map(len, some)))
+    agrees = len(means) < 2 or abs(means[0] - means[1]) < AGREES * np.sqrt(sum(errors))
+    found = Moments(
+        float(every.mean()), float(np.sqrt(2 * tau * variance / every.size)), float(np.concatenate(averages).std())
+    )
+    return found, bool(agrees)
+
+
+def first_inside(series: Sequence[Doubles], bands: Sequence[Moments], window: int, stays: int) -> int | None:
+    """Return the first update from which averages over the next `window` stay in all bands for `stays` updates."""
+    inside = np.ones(len(series[0]) - window + 1, bool)
+    for x, band in zip(series, bands, strict=True):
+        averages = np.convolve(x, np.full(window, 1 / window), mode="valid")
+        inside &= np.abs(averages - band.mean) <= BAND * band.spread
+    if len(inside) < stays:
+        return None
+    staying = np.convolve(inside, np.ones(stays), mode="valid") > stays - 0.5
+    return int(np.argmax(staying)) if staying.any() else None
+
+
+class Labeller:
+    """Makes labels of a corpus's chains; `peaks` are the couplings of the largest susceptibility, by lattice."""
+
+    def __init__(self, corpus: Corpus, peaks: Mapping[tuple[Dims, float], float] | None = None) -> None:
+        self.peaks = dict(peaks or {})
+        places: dict[Place, list[ChainRecord]] = {}
+        for chain in corpus.chains:
+            if not chain.entry.fault:
+                places.setdefault(place_of(chain.entry), []).append(chain)
+        self.chains = places
+        self.equilibria = {place: equilibrium(chains) for place, chains in places.items()}
+        self.lengths = {
+            (c.entry.seed, c.entry.stream, place): self._length(c) for place, some in places.items() for c in some
+        }
+
+    def _length(self, chain: ChainRecord) -> int | None:
+        found = self.equilibria[place_of(chain.entry)]
+        kind = chain.entry.algorithm
+        if not found.agrees:
+            return None
+        bands = (found.plaquette, found.loop)
+        return first_inside((chain.column("plaquette"), chain.loop), bands, WINDOW[kind], STAYS[kind])
+
+    def length(self, chain: ChainRecord) -> int | None:
+        """Return the first update from which a chain stays in its bands; None where it never does, or none is known."""
+        return self.lengths.get((chain.entry.seed, chain.entry.stream, place_of(chain.entry)))
+
+    def known(self, entry: ChainEntry) -> Equilibrium | None:
+        """Return the equilibrium of a chain, where it is known."""
+        found = self.equilibria.get(place_of(entry))
+        return found if found is not None and found.agrees else None
+
+    def cut(self, entry: ChainEntry) -> float:
+        """Return the midpoint of <|L|> at the outermost training couplings of a chain's lattice."""
+        scan = {p[2]: e.loop.mean for p, e in self.equilibria.items() if self._is_like(p, entry) and self._trains(p)}
+        return (scan[min(scan)] + scan[max(scan)]) / 2 if scan else float("nan")
+
+    def _is_like(self, place: Place, entry: ChainEntry) -> bool:
+        return (place[0], place[1], place[3]) == (entry.dims, entry.mass, entry.algorithm)
+
+    def _trains(self, place: Place) -> bool:
+        return any(chain.entry.part == "train" for chain in self.chains[place])
+
+    def unsure(self, entry: ChainEntry) -> float:
+        """Return the error of the susceptibility at a chain's coupling over the largest of its lattice."""
+        scan = [e.variance_error for p, e in self.equilibria.items() if self._is_like(p, entry)]
+        return self.equilibria[place_of(entry)].variance_error / max(scan)
+
+    def best_step(self, entry: ChainEntry) -> float:
+        """Return the step size with the most effective samples per force evaluation, of those run at a coupling."""
+        found = self.known(entry)
+        if found is None:
+            return float("nan")
+        rates = {length: 1 / (found.tau[length] * steps) for length, steps in self._steps(entry).items()}
+        best = max(rates, key=lambda length: rates[length])
+        return best / self._steps(entry)[best]
+
+    def _steps(self, entry: ChainEntry) -> dict[float, float]:
+        """Return the steps of a trajectory at a coupling, by its length."""
+        chains = self.chains[place_of(entry)]
+        lengths = {chain.entry.length for chain in chains}
+        return {
+            at: float(np.median([c.column("n_steps")[-1] for c in chains if c.entry.length == at])) for at in lengths
+        }
+
+    def forces(self, entry: ChainEntry) -> float:
+        """Return force evaluations of a trajectory as it was tuned, two per step; 1 for an update of sweeps."""
+        return 2 * self._steps(entry)[entry.length] if entry.algorithm == "hmc" else 1.0
+
+    def unknown_equilibria(self) -> tuple[str, ...]:
+        """Return the couplings whose hot and cold chains do not agree."""
+        return tuple(
+            f"{'x'.join(map(str, place[0]))} at {place[2]:g}"
+            for place, found in self.equilibria.items()
+            if not found.agrees
+        )
+
+
+class Labelled(NamedTuple):
+    """A chain with the last rows of its frames, and what labels are made from besides."""
+
+    labeller: Labeller
+    chain: ChainRecord
+    rows: NDArray[np.int64]
+
+    @property
+    def entry(self) -> ChainEntry:
+        """What the chain is."""
+        return self.chain.entry
+
+    @property
+    def known(self) -> Equilibrium | None:
+        """Its equilibrium, where that is known."""
+        return self.labeller.known(self.entry)
+
+    def settled(self, value: float | None) -> Doubles | None:
+        """Return a number of the coupling for every frame from `SETTLED` on."""
+        return None if value is None else np.where(self.rows >= SETTLED - 1, value, np.nan)
+
+
+class Label(NamedTuple):
+    """How a label is made: one number per frame, one for all, or None."""
+
+    make: Callable[[Labelled], Doubles | float | None]
+    of_faults: bool = False
+    """Whether chains with a fault have it."""
+
+
+def _thermalised(seen: Labelled) -> Doubles | None:
+    if seen.known is None:
+        return None
+    length = seen.labeller.length(seen.chain)
+    reached = seen.rows + 1 >= (np.inf if length is None else length)
+    return np.where(seen.rows < WARMING, reached.astype(np.float64), np.nan)
+
+
+def is_ambiguous(seen: Labelled) -> bool:
+    """Return whether the interval of a coupling's loop covers the cut between the phases."""
+    found = seen.known
+    return found is not None and abs(found.loop.mean - seen.labeller.cut(seen.entry)) < COVERS * found.loop.error
+
+
+def _phase(seen: Labelled) -> float | None:
+    found = seen.known
+    return None if found is None else float(found.loop.mean > seen.labeller.cut(seen.entry))
+
+
+def _anomaly(seen: Labelled) -> Doubles | None:
+    entry = seen.entry
+    if entry.algorithm != "heatbath":
+        return None
+    first = seen.rows - SWEEPS + 1
+    label = np.where(first < RELAXED, np.nan, 0.0)
+    if entry.fault:
+        lasts = 1 if entry.fault.startswith(ONCE) else entry.fault_length
+        at_work = (seen.rows >= entry.fault_from) & (first < entry.fault_from + lasts)
+        # What a fault leaves behind is neither.
+        label = np.where(at_work, 1.0, np.where(seen.rows >= entry.fault_from, np.nan, label))
+    return label
+
+
+def _peak(seen: Labelled) -> Doubles | None:
+    at = seen.labeller.peaks.get(seen.entry.lattice)
+    if at is None or seen.entry.flavors:
+        return None
+    transition = transition_of(seen.entry.dims[3], seen.entry.dims[0])
+    return seen.settled((at - transition.mean) / transition_curve().unit)
+
+
+def _samples(seen: Labelled, forces: float) -> Doubles | None:
+    found = seen.known
+    return None if found is None else seen.settled(-log(2 * found.tau[seen.entry.length] * forces))
+
+
+def _rejected(seen: Labelled) -> Doubles | None:
+    entry = seen.entry
+    if entry.algorithm != "hmc":
+        return None
+    rejected, steps = 1 - seen.chain.column("accepted"), seen.chain.column("n_steps")
+    untested = entry.quenched + (entry.warmup - entry.quenched) // 3
+    # A trajectory after which the steps were changed is not one of those that follow, and says nothing of them.
+    counts = (np.arange(len(rejected)) >= untested) & (steps == np.append(steps[1:], steps[-1]))
+    return np.where(counts, rejected, np.nan)[seen.rows]
+
+
+def _iterations(seen: Labelled) -> Doubles | None:
+    return seen.chain.column("cg_iterations")[seen.rows] if seen.entry.flavors else None
+
+
+def _order(seen: Labelled) -> float | None:
+    return None if seen.known is None else log(seen.known.loop.mean * seen.entry.dims[0] ** 1.5)
+
+
+def _quenched_length(seen: Labelled) -> Doubles | None:
+    entry, labeller = seen.entry, seen.labeller
+    if entry.algorithm != "heatbath":
+        return None
+    alike = [c for c in labeller.chains.get(place_of(entry), []) if c.entry.start == entry.start]
+    lengths = [length for c in alike if (length := labeller.length(c)) is not None]
+    # One number per coupling and start, asked before there is more than a first frame.
+    return np.where(np.arange(len(seen.rows)) == 0, log(1 + float(np.mean(lengths))), np.nan) if lengths else None
+
+
+LABELS: dict[str, Label] = {
+    "thermalization": Label(_thermalised),
+    "phase": Label(_phase),
+    "anomaly": Label(_anomaly, of_faults=True),
+    PEAK: Label(_peak),
+    "cg_estimate": Label(_iterations),
+    "rejection": Label(_rejected),
+    "quality": Label(lambda seen: _samples(seen, seen.labeller.forces(seen.entry))),
+    "schedule": Label(lambda seen: None if (made := _samples(seen, 1.0)) is None else -made),
+    "deconfinement": Label(_order),
+    "param_suggest": Label(
+        lambda seen: float(np.log(seen.labeller.best_step(seen.entry))) if seen.entry.algorithm == "hmc" else None
+    ),
+    "next_run": Label(lambda seen: seen.settled(seen.labeller.unsure(seen.entry))),
+    "quenched_length": Label(_quenched_length),
+}
+"""Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `layouts.LABEL_OF`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Example:
+    """One chain: what its frames are (frames, features), the update each ends with, and labels by name (frames,)."""
+
+    chain: ChainRecord
+    rows: NDArray[np.int64]
+    inputs: Doubles
+    labels: Mapping[str, Doubles] = field(default_factory=dict)
+    length: int | None = None
+    """The first update from which the chain stays in its bands."""
+    ambiguous: bool = False
+    """Whether its coupling is of neither phase."""
+
+    @property
+    def beta(self) -> float:
+        """Its coupling."""
+        return self.chain.entry.beta
+
+    @property
+    def lattice(self) -> tuple[Dims, float]:
+        """Extents and mass: what chains of one scan share."""
+        return self.chain.entry.lattice
+
+    @property
+    def cluster(self) -> Place:
+        """What it is drawn and left out with: all chains of a coupling on a lattice."""
+        return place_of(self.chain.entry)
+
+
+def context_of(entry: ChainEntry) -> ChainContext:
+    """Return what is fixed for a chain, as features see it."""
+    return ChainContext(
+        beta=entry.beta,
+        dims=entry.dims,
+        mass=entry.mass,
+        flavors=entry.flavors,
+        algorithm=entry.algorithm,
+        start=entry.start,
+        tau=entry.length,
+    )
+
+
+def frames_of(chain: ChainRecord) -> tuple[NDArray[np.int64], Doubles]:
+    """Return the frames of a chain in order: the update each ends with, and the network's inputs."""
+    entry, columns = chain.entry, chain.columns
+    maker = FrameMaker(context_of(entry))
+    whole = np.isfinite(columns["plaquette"])
+    end = len(whole) if whole.all() else int(np.argmin(whole))
+    cuts = [0, min(entry.quenched, end), min(entry.warmup, end), end]
+    made = [
+        maker.push(phase, {name: column[begin:stop].tolist() for name, column in columns.items()})
+        for phase, begin, stop in zip(PHASES, cuts[:-1], cuts[1:], strict=True)
+        if stop > begin
+    ]
+    return np.concatenate([frames.rows for frames in made]), np.concatenate([frames.values for frames in made])
+
+
+def examples(corpus: Corpus, part: Part, labeller: Labeller | None = None) -> list[Example]:
+    """Return the chains of one part as examples."""
+    labeller = labeller or Labeller(corpus)
+    found = []
+    for chain in corpus.part(part):
+        rows, inputs = frames_of(chain)
+        seen = Labelled(labeller, chain, rows)
+        labels = {}
+        for name, label in LABELS.items():
+            if (not chain.entry.fault or label.of_faults) and (made := label.make(seen)) is not None:
+                labels[name] = np.broadcast_to(np.asarray(made, np.float64), rows.shape).copy()
+        found.append(
+            Example(
+                chain=chain,
+                rows=rows,
+                inputs=inputs,
+                labels=labels,
+                length=labeller.length(chain),
+                ambiguous=is_ambiguous(seen),
+            )
+        )
+    return found
+
+
+def supposing(example: Example, transition: ExpectedTransition, label: float) -> Example:
+    """Return the chain as it looks where the transition is supposed to be elsewhere, with the label of the peak."""
+    beta, inputs = example.beta, example.inputs.copy()
+    for i, feature in enumerate(SCHEMA.features):
+        if feature.name in ("x", "distance"):
+            value = scaled_coupling(beta, transition) if feature.name == "x" else beta - transition.mean
+            inputs[:, i] = np.clip((value - feature.offset) / feature.scale, -LARGEST, LARGEST)
+    near = abs(scaled_coupling(beta, transition)) <= NEAR
+    settled = np.where((example.rows >= SETTLED - 1) & near, label, np.nan)
+    return replace(example, inputs=inputs, labels={PEAK: settled})
+
+
+def jittered(given: Iterable[Example], *, unit: float, copies: int = 1, seed: int = 21) -> list[Example]:
+    """Return chains with a known peak as they look from a transition that is off by `unit`, each time otherwise."""
+    rng, found = np.random.default_rng(seed), []
+    for example in given:
+        known = example.labels.get(PEAK)
+        if known is None:
+            continue
+        dims = example.chain.entry.dims
+        there = transition_of(dims[3], dims[0])
+        peak = there.mean + transition_curve().unit * float(known[-1])
+        for _ in range(copies):
+            off = float(rng.standard_normal())
+            found.append(supposing(example, there._replace(mean=peak - off * unit), off))
+    return found

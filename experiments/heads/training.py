@@ -1,0 +1,294 @@
+r"""Readouts of all heads from one reservoir: chains with labels go in, a network with a head layout comes out.
+
+The state is carried along every chain; a head sees [s; u], the state and the inputs, and is a ridge of its own:
+
+    w = argmin sum_t (y_t - base(x_t) - w x_t - b)^2 + ridge |w|^2         over the rows where the head has a label
+
+with `ridge` chosen by leaving out clusters, all chains of a coupling on a lattice at a time, in `FOLDS` parts. `base`
+is the curve over the scaled coupling where that beats a constant on clusters left out: the head is then the residual to
+it, and the curve travels with the head. Sigmoid and softmax heads are fitted to scores of +-2, whose least squares are
+4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
+logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
+a head said of clusters left out is kept: it is what intervals are made from.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from functools import reduce
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.layouts import CONDUCTOR_11, PEAK, TRAJECTORIES, label_of
+from metalforge.core.arrays import Doubles
+from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
+from metalforge.core.threads import one_thread
+from metalforge.reservoir.activations import activation
+from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.readout import NormalEquations, Readout
+from metalforge.reservoir.training import collect
+from metalforge.reservoir.weights import EsnWeights, Ranges
+
+from .curves import curve_at, fit_curve_over
+from .labels import Example
+
+RIDGES = tuple(10.0**k for k in range(-1, 6))
+UNITS = 128
+FOLDS = 8
+LEAST_ACROSS = 1e3
+"""The least ridge of the peak's head, which is left out by N_t: a few are too few to choose a smaller one by."""
+BASE = "x"
+"""The feature that bases are curves over: the scaled coupling."""
+
+
+class HeadFit(NamedTuple):
+    """How a head was fitted: its ridge, the rows it had, and its error on clusters left out.
+
+    `error` is the mean square in units of the targets' variance, `noise` its root in the head's own unit (of the
+    probability for classes).
+    """
+
+    ridge: float
+    rows: int
+    error: float
+    noise: float
+
+
+class LeftOut(NamedTuple):
+    """What a head said of rows whose cluster it was not fitted to, and their labels, in the head's unit.
+
+    `chain` is the number of each row's chain among those that were given, `inside` whether its coupling lies between
+    others of the same lattice.
+    """
+
+    said: Doubles
+    label: Doubles
+    chain: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """A network with heads, and how each of them was fitted; heads without labels are not in `fits`."""
+
+    weights: EsnWeights
+    fits: Mapping[str, HeadFit]
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+
+
+def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
+    """Return the conductor's reservoir: the features of a frame in, float32."""
+    return make_esn(
+        units,
+        len(SCHEMA),
+        seed=seed,
+        leak=0.3,
+        spectral_radius=0.9,
+        connectivity=1.0,
+        input_scaling=0.3,
+        bias_scaling=0.2,
+        dtype=np.float32,
+        features=SCHEMA,
+    )
+
+
+def without_memory(weights: EsnWeights) -> EsnWeights:
+    """Return the same network without recurrence and without leak: every step stands by itself."""
+    return with_fields(weights, w_res=np.zeros((weights.units, weights.units), weights.dtype), leak=1.0)
+
+
+def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Trained:
+    """Return the network with every head of the layout fitted to the chains that have its label."""
+    inputs = [example.inputs.astype(weights.dtype) for example in examples]
+    seen = [np.asarray(x, np.float64) for x, _ in collect(weights, inputs, passthrough=True)]
+    return fit_heads(examples, seen, weights=_calibrated(weights, seen), layout=layout)
+
+
+def _calibrated(weights: EsnWeights, seen: Sequence[Doubles]) -> EsnWeights:
+    """Return the network with the ranges that a device needs: the largest inputs of these chains, states as bounded."""
+    states, inputs = (
+        max((float(np.abs(x[:, part]).max()) for x in seen), default=0.0) or 1.0
+        for part in (slice(weights.units), slice(weights.units, None))
+    )
+    return with_fields(weights, ranges=Ranges(inputs, activation(weights.activation).bound or states))
+
+
+def fit_heads(
+    examples: Sequence[Example], seen: Sequence[Doubles], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11
+) -> Trained:
+    """Return the network with heads fitted to `seen`, one array (frames, units + inputs) a chain.
+
+    Where the states come from another substrate, these are its own: the readout is refitted to them.
+    """
+    if not examples:
+        raise SpecError("heads are fitted to chains. Got none")
+    width = seen[0].shape[1]
+    w_out, bias = np.zeros((layout.width, width)), np.zeros(layout.width)
+    fits: dict[str, HeadFit] = {}
+    left_out: dict[str, LeftOut] = {}
+    heads = []
+    for head in layout.heads:
+        # Hundreds of small factorisations: threads would spend their time waiting for each other.
+        with one_thread():
+            fitted = _fit_head(head, examples, seen) if head.available else None
+        made = head
+        if fitted is not None:
+            rows = layout.span(head.name)
+            readout, fits[head.name], left_out[head.name], base = fitted
+            w_out[rows], bias[rows] = readout.w_out, readout.out_bias
+            made = msgspec.structs.replace(head, base=msgspec.UNSET if base is None else base)
+        heads.append(msgspec.structs.replace(made, trained=fitted is not None))
+    marked = msgspec.structs.replace(layout, heads=tuple(heads))
+    dtype = weights.dtype
+    network = weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked)
+    return Trained(weights=network, fits=fits, left_out=left_out)
+
+
+def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubles:
+    """Return a head's label for every frame, NaN where there is none, as on sweeps for a head of trajectories.
+
+    Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
+    other chain has any.
+    """
+    name = label_of(head)
+    values = example.labels.get(name)
+    moves = "hmc" if head in TRAJECTORIES else "heatbath"
+    if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous != ambiguous):
+        return np.full(len(example.inputs), np.nan)
+    return values
+
+
+class _Group(NamedTuple):
+    """All rows of one cluster that have a head's label."""
+
+    x: Doubles
+    inputs: Doubles
+    label: Doubles
+    chain: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+
+def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> list[_Group]:
+    """Return the rows with labels, in `FOLDS` parts that share no cluster, or one for each N_t."""
+    labels = [label_rows(example, head.name) for example in examples]
+    taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
+    lattices: dict[object, list[float]] = {}
+    for i in taken:
+        lattices.setdefault(examples[i].lattice, []).append(examples[i].beta)
+    # Clusters in order of their coupling are dealt out in turn: every part has some of every lattice.
+    clusters = sorted({examples[i].cluster for i in taken})
+    fold = {cluster: k % FOLDS for k, cluster in enumerate(clusters)}
+    extents = sorted({cluster[0][3] for cluster in clusters})
+    if label_of(head.name) == PEAK and len(extents) > 1:
+        # It is asked about lattices of an N_t that nobody has run: what holds for one left out is what it must learn.
+        fold = {cluster: extents.index(cluster[0][3]) for cluster in clusters}
+    parts: dict[int, list[_Group]] = {}
+    for i in taken:
+        example, known = examples[i], np.isfinite(labels[i])
+        scan = lattices[example.lattice]
+        count = int(known.sum())
+        inside = np.full(count, min(scan) < example.beta < max(scan))
+        group = _Group(seen[i][known], example.inputs[known], labels[i][known], np.full(count, i), inside)
+        parts.setdefault(fold[example.cluster], []).append(group)
+    return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
+
+
+def _base(groups: Sequence[_Group]) -> list[HeadBase] | None:
+    """Return the curve without each part, and that of all; None where a constant is better on parts left out."""
+    curves, errors = [], np.zeros(2)
+    for i, group in enumerate(groups):
+        others = [part for k, part in enumerate(groups) if k != i]
+        inputs, label = (np.concatenate([getattr(part, name) for part in others]) for name in ("inputs", "label"))
+        curve = fit_curve_over(BASE, inputs, label)
+        curves.append(curve)
+        for k, said in enumerate((curve_at(curve, group.inputs), label.mean())):
+            errors[k] += float(np.sum((group.label - said) ** 2))
+    everything = (np.concatenate([getattr(part, name) for part in groups]) for name in ("inputs", "label"))
+    return [*curves, fit_curve_over(BASE, *everything)] if errors[0] < errors[1] else None
+
+
+def _fit_head(
+    head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
+) -> tuple[Readout, HeadFit, LeftOut, HeadBase | None] | None:
+    """Return a head's readout; None where fewer than two clusters have its label, or all labels are alike."""
+    groups = _groups(head, examples, seen)
+    across = label_of(head.name) == PEAK
+    ridges = [ridge for ridge in RIDGES if ridge >= (LEAST_ACROSS if across else 0.0)]
+    label = np.concatenate([group.label for group in groups]) if groups else np.zeros(0)
+    if len(groups) < 2 or np.ptp(label) == 0:
+        return None
+    curves = _base(groups) if head.activation == "identity" and head.width == 1 else None
+
+    def residual(group: _Group, part: int) -> Doubles:
+        # The base of a part that is left out must not have seen it, nor may the readout fitted to the residual.
+        return group.label if curves is None else group.label - curve_at(curves[part], group.inputs)
+
+    def sums(part: int, groups: Sequence[_Group]) -> NormalEquations:
+        rows = [NormalEquations.of([(g.x, _score(head, residual(g, part))[:, None])]) for g in groups]
+        return reduce(NormalEquations.merge, rows)
+
+    guesses = np.zeros((len(ridges), len(label)))
+    start = 0
+    for i, group in enumerate(groups):
+        others = [part for k, part in enumerate(groups) if k != i]
+        for j, readout in enumerate(sums(i, others).solve(ridges)):
+            guesses[j, start : start + len(group.x)] = readout(group.x)[:, 0]
+        start += len(group.x)
+    left = np.concatenate([residual(group, i) for i, group in enumerate(groups)])
+    errors = ((guesses - _score(head, left)) ** 2).mean(axis=1) / max(float(_score(head, label).var()), 1e-12)
+    best = int(np.argmin(errors))
+    readout = sums(-1, groups).solve([ridges[best]])[0]
+    slope, offset = 1.0, 0.0
+    said = head.offset + head.scale * (np.maximum(guesses[best], 0) if head.activation == "relu" else guesses[best])
+    said = said + label - left
+    if head.activation in ("sigmoid", "softmax"):
+        slope, offset = _platt(guesses[best], label)
+        said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
+    fit = HeadFit(ridges[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
+    chain, inside = (np.concatenate([getattr(group, name) for group in groups]) for name in ("chain", "inside"))
+    spread = _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge)
+    return spread, fit, LeftOut(said, label, chain, inside), None if curves is None else curves[-1]
+
+
+def _score(head: HeadSpec, label: Doubles) -> Doubles:
+    if head.activation in ("sigmoid", "softmax"):
+        return np.asarray(4 * (label - 0.5))
+    return np.asarray((label - head.offset) / head.scale)
+
+
+def _spread(head: HeadSpec, w_out: Doubles, bias: Doubles, ridge: float) -> Readout:
+    """Return the readout of a head's outputs; of two classes each takes half of the score, with its own sign."""
+    if head.width == 1:
+        return Readout(w_out=w_out, out_bias=bias, ridge=ridge)
+    if head.activation != "softmax" or head.width != 2:
+        raise SpecError(f"head `{head.name}`: only softmax heads of two classes, and heads of one output, are trained")
+    signs = np.array([-0.5, 0.5])
+    return Readout(w_out=signs[:, None] * w_out, out_bias=signs * bias[0], ridge=ridge)
+
+
+def _platt(score: Doubles, label: Doubles) -> tuple[float, float]:
+    """Return slope (not negative) and offset of the least logarithmic loss."""
+
+    def loss(at: Doubles) -> tuple[float, Doubles]:
+        z = at[0] * score + at[1]
+        residual = 1 / (1 + np.exp(-np.clip(z, -50, 50))) - label
+        value = float(np.mean(np.logaddexp(0, z) - label * z)) + 1e-4 * float(at @ at)
+        return value, np.array([np.mean(residual * score), np.mean(residual)]) + 2e-4 * at
+
+    found = minimize(loss, np.array([1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=[(0, 20), (-20, 20)])
+    return float(found.x[0]), float(found.x[1])
+
+
+def fitted_before(weights: EsnWeights) -> Trained:
+    """Return weights of a file as they were trained; how each head was fitted is not in the file, and so not known."""
+    if weights.heads is None:
+        raise SpecError("these weights have no head layout\nhint: make them with `python -m experiments heads train`")
+    unknown = HeadFit(float("nan"), 0, float("nan"), float("nan"))
+    fits = {head.name: unknown for head in weights.heads.heads if head.trained}
+    return Trained(weights=weights, fits=fits)
