@@ -60,29 +60,29 @@ CPU, GPU, NPU = (Fake(kind, latency=1.0, energy=1.0) for kind in Kind)
 
 
 # The published design's answers with one substrate of each kind (origin rule: preferred kind, else GPU, NPU, CPU).
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("md_force", Kind.GPU),
-        ("hfb_eigensolve", Kind.GPU),
-        ("lattice_cg", Kind.GPU),
-        ("esn_npu_inference", Kind.NPU),
-        ("esn_gpu_inference", Kind.GPU),
-        ("cpu_validation", Kind.CPU),
-        ("spectral_spmv", Kind.GPU),
-        ("lattice_cg_df64", Kind.GPU),
-        ("hetero_npu_phase_classifier", Kind.NPU),
-        ("streaming_compute", Kind.GPU),
-        ("validation_oracle", Kind.GPU),
-    ],
-)
+ANSWERS = {
+    "md_force": Kind.GPU,
+    "hfb_eigensolve": Kind.GPU,
+    "lattice_cg": Kind.GPU,
+    "esn_npu_inference": Kind.NPU,
+    "esn_gpu_inference": Kind.GPU,
+    "cpu_validation": Kind.CPU,
+    "spectral_spmv": Kind.GPU,
+    "lattice_cg_df64": Kind.GPU,
+    "hetero_npu_phase_classifier": Kind.NPU,
+    "streaming_compute": Kind.GPU,
+    "validation_oracle": Kind.GPU,
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), ANSWERS.items())
 def test_origin_order_whatever_the_order_of_the_list(name, kind):
     for substrates in permutations([CPU, GPU, NPU]):
         assert route(workload(name), substrates, Policy.ORIGIN).substrate.kind is kind
 
 
-def test_all_eleven_workloads_are_covered():
-    assert len(WORKLOADS) == 11
+def test_all_workloads_are_the_designs_but_the_update_of_chains():
+    assert set(WORKLOADS) - set(ANSWERS) == {"chain_update"}
 
 
 def test_origin_takes_the_first_of_a_kind_and_ignores_cost():

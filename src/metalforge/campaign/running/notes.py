@@ -106,7 +106,7 @@ class EnergyNotes:
                 continue
             source = "measured" if isinstance(total, Measured) else "modelled"
             found.append(JoulesSample(substrate=name, source=source, joules=round(total.value, 6)))
-        if (spent := _spent(reader)) is not None:
+        if (spent := _spent(reader, reader.held_s)) is not None:
             known = [spent.above_idle, spent.idle, *((self._board.energy, self._board.idle) if self._board else ())]
             joules = sum(one.value for one in known if one is not None)
             found.append(JoulesSample(substrate=EMULATED_NPU, source="modelled", joules=round(joules, 6)))
@@ -118,7 +118,8 @@ class EnergyNotes:
         if device is None:
             return
         self._emulation_s += reader.emulation_s
-        if (spent := _spent(reader)) is None:
+        held_s = reader.held_s  # read once: time goes on
+        if (spent := _spent(reader, held_s)) is None:
             return
         new = Energy(
             substrate=EMULATED_NPU,
@@ -126,7 +127,7 @@ class EnergyNotes:
             energy=spent.above_idle,
             idle=spent.idle,
             busy=device.statistics().busy,
-            held_s=reader.held_s,
+            held_s=held_s,
             reason="" if spent.idle is not None else f"{device.profile.name} states no idle power",
         )
         self._board = new if self._board is None else _both(self._board, new)
@@ -150,13 +151,13 @@ class EnergyNotes:
         self._book.write(spent if known is None else _both(known, spent))
 
 
-def _spent(reader: HeadReader) -> "BoardEnergy | None":
-    """Return what the emulated board of a reader would have drawn so far; None where there is none, or no figure."""
+def _spent(reader: HeadReader, held_s: float) -> "BoardEnergy | None":
+    """Return what an emulated board held for `held_s` would have drawn; None where there is none, or no figure."""
     if reader.device is None:
         return None
     from metalforge.substrates.npu.costs import board_energy
 
-    return board_energy(reader.device.statistics(), reader.held_s, reader.device.profile)
+    return board_energy(reader.device.statistics(), held_s, reader.device.profile)
 
 
 def _both(one: Energy, other: Energy) -> Energy:
