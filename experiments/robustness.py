@@ -3,7 +3,7 @@
 Every model is attacked through its own slopes (FGSM, PGD) and by questions alone (Square attack);
 what was made for one is shown to all. A model's worst case counts a sequence as right only if it withstood everything
 that anybody made at that size. Random signs of the same size are the control. Intervals resample reservoirs and whole
-sequences (`hybrid.attacks.outcomes`). Two networks, each in float and on the chip, every readout fitted to its own
+sequences (`experiments.attacks.outcomes`). Two networks, each in float and on the chip, every readout fitted to its own
 states:
 
 - `random`: normal weights, tanh. On the chip as W4A8 with inputs on the host, and as W4A4 with inputs on the chip too.
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from metalforge.hybrid.attacks.gradient_attacks import fgsm, pgd, random_signs, square_attack
-from metalforge.hybrid.attacks.outcomes import share, share_difference, transfer_rate
-from metalforge.hybrid.attacks.victim import Victim, effective_weights
+from experiments.attacks.gradient_attacks import fgsm, pgd, random_signs, square_attack
+from experiments.attacks.outcomes import share, share_difference, transfer_rate
+from experiments.attacks.victim import Victim, effective_weights
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
 from metalforge.reservoir.datasets import LabelledSequences, sequence_classification, vowel_like

@@ -29,10 +29,11 @@ from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.core import BenchRow, Measured
-from metalforge.core.benchmark import interval_text, processor_s
+from metalforge.core.benchmark import interval_text, load_benchmark, processor_s
 from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign import Lattice
-from metalforge.testing.journals import MadeJournal
+
+MadeJournal = load_benchmark(Path(__file__).parents[2] / "tests" / "reference" / "made_journals.py").MadeJournal
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 STREAMS, CHAINS, MEGABYTES = 20, 200, 100.0

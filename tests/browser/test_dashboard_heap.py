@@ -6,8 +6,8 @@ from statistics import median
 
 import pytest
 
-from metalforge.testing.journals import MadeJournal
 from reference.dashboard_pages import served
+from reference.made_journals import MadeJournal
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 

@@ -9,8 +9,8 @@ import pytest
 
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
-from metalforge.testing.journals import make_journal
 from reference.dashboard_pages import LINES, RECORDS, campaign, served
+from reference.made_journals import make_journal
 from reference.small_campaigns import ROUNDS
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ import pytest
 from metalforge.dashboard import following
 from metalforge.dashboard.following import Followed, Past
 from metalforge.dashboard.payloads import encoded, state_sent
-from metalforge.testing.journals import make_journal
+from reference.made_journals import make_journal
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.attacks import Victim, fgsm, pgd, random_signs, square_attack
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.attacks import Victim, fgsm, pgd, random_signs, square_attack
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
 from metalforge.reservoir.datasets import sequence_classification

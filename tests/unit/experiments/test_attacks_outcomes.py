@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.attacks import share, share_difference, transfer_rate
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.attacks import share, share_difference, transfer_rate
 from metalforge.reservoir.metrics import wilson
 
 
