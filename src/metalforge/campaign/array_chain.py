@@ -159,6 +159,7 @@ class ArrayRun:
             job=self.job,
         )
         rows = {ROW + name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}
+        rows = rows if log.end > first else {}  # a file holds no empty arrays
         state = {STATE + name: values for name, values in self.arrays.items()}
         said = np.frombuffer(msgspec.json.encode(notes), np.uint8)
         with replacing(path) as stream:
@@ -170,12 +171,13 @@ class ArrayRun:
         found = load_arrays(path)
         try:
             notes = msgspec.json.decode(found["notes"].tobytes(), type=_Notes)
-            columns = {name: found[ROW + name] for name in address.theory.row_columns}
+            rows = sum(count for _, count in notes.phases)
+            none = {} if rows else {ROW + name: np.empty(0) for name in address.theory.row_columns}
+            columns = {name: (found | none)[ROW + name] for name in address.theory.row_columns}
         except (KeyError, ValueError) as error:
             raise SpecError(
                 f"{path} is not the checkpoint of a chain of `{address.theory.table()}`: {error}"
             ) from error
-        rows = sum(count for _, count in notes.phases)
         if any(phase not in PHASES for phase, _ in notes.phases) or {column.shape for column in columns.values()} != {
             (rows,)
         }:

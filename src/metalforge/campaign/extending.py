@@ -4,8 +4,10 @@ Beside a spec or a preset a budget is the whole one and systems take the place o
 run, seconds and updates are added to its limits, and systems to those it has.
 """
 
-from math import inf, isfinite
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from math import inf, isfinite, nan
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,8 +53,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def system_of(name: str, text: str) -> System:
-    """Return a system from text: its numbers, as in 12,12,12,4 or 500."""
-    wanted = "integers, as in 12,12,12,4 or 500"
+    """Return a system from text: its numbers."""
+    wanted = "integers with commas between them"
     numbers = _numbers(name, text, wanted)
     if any(n != int(n) for n in numbers):
         raise SpecError(f"`{name}` must be {wanted}. Got {text}")
@@ -60,8 +62,8 @@ def system_of(name: str, text: str) -> System:
 
 
 def couplings_of(name: str, text: str) -> tuple[float, ...]:
-    """Return couplings from text such as 5.68,5.70."""
-    return tuple(_numbers(name, text, "numbers as in 5.68,5.70"))
+    """Return couplings from text."""
+    return tuple(_numbers(name, text, "numbers with commas between them"))
 
 
 def _numbers(name: str, text: str, wanted: str) -> list[float]:
@@ -80,7 +82,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
     spec = _kept_at(spec, more.checkpoints)
     if more.systems:
-        spec = spec.with_theory(spec.theory.of(more.systems))
+        spec = _of_systems(spec, more.systems, "of")
     return _placed(_visiting(_steered(spec, more.steerer), more), more)
 
 
@@ -132,12 +134,64 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
 def _with_systems(spec: CampaignSpec, added: tuple[System, ...]) -> CampaignSpec:
     if there := [system for system in added if system in spec.theory.systems]:
         raise SpecError(f"an added system must be a new one. Got {there[0]}, which is in the campaign already")
-    theory = spec.theory.with_more(added)
     if spec.ordering != AUTO and not ORDERINGS[spec.ordering].every_volume:
         raise SpecError(
             f"ordering {spec.ordering} does not run more systems\nhint: begin another campaign with --ordering C"
         )
-    return spec.with_theory(theory)
+    return _of_systems(spec, added, "with_more")
+
+
+def _of_systems(spec: CampaignSpec, systems: tuple[System, ...], way: Literal["of", "with_more"]) -> CampaignSpec:
+    """Return the spec with other or more systems, which a theory's own code makes of its fields."""
+    theory = spec.theory
+    lengths = sorted({len(system) for system in theory.systems})
+    strange = [system for system in systems if len(system) not in lengths]
+    numbers = (
+        f"a {theory.words.system} has {' or '.join(map(str, lengths))} numbers. Got {strange[0]}" if strange else ""
+    )
+    with _theorys_code(theory, numbers):
+        return spec.with_theory(_sound(theory.of(systems) if way == "of" else theory.with_more(systems)))
+
+
+def _within(theory: Theory, coordinates: Iterable[float]) -> Theory:
+    """Return the theory over another range, that of these values."""
+    wanted = tuple(coordinates)
+    with _theorys_code(theory):
+        return _sound(theory.within(min(wanted), max(wanted)))
+
+
+def _coordinates(theory: Theory, couplings: Iterable[float]) -> tuple[float, ...]:
+    """Return the values of the coordinate at couplings; raises where there is none."""
+    found = []
+    for coupling in couplings:
+        try:
+            at = float(theory.at(coupling))
+        except (ArithmeticError, ValueError):
+            at = nan
+        if not isfinite(at):
+            raise SpecError(f"`{theory.words.coupling}` must have a {theory.coordinate}, and {coupling:g} has none")
+        found.append(at)
+    return tuple(found)
+
+
+def _sound(theory: Theory) -> Theory:
+    """Return a theory whose fields have the types that it declares; raises where its code put others there."""
+    return msgspec.convert(msgspec.to_builtins(theory), type(theory))
+
+
+@contextmanager
+def _theorys_code(theory: Theory, likely: str = "") -> Iterator[None]:
+    """Make what the code of a theory raises an error of the spec; its own errors of that kind say enough.
+
+    `likely` is what is probably wrong, where something seems to be.
+    """
+    try:
+        yield
+    except SpecError:
+        raise
+    except Exception as error:
+        what = likely or f"{type(error).__name__}: {error}"
+        raise SpecError(f"`[{theory.table()}]` cannot be changed so: {what}") from error
 
 
 def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
@@ -149,7 +203,7 @@ def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     """Return the spec with points that are visited first; those outside the range are refused, or widen it."""
     if not more.couplings:
         return spec
-    theory, at = spec.theory, tuple(map(spec.theory.at, more.couplings))
+    theory, at = spec.theory, _coordinates(spec.theory, more.couplings)
     ends = sorted(map(theory.coupling, (theory.low, theory.high)))
     if not more.widen and (outside := [one for one in at if not spec.covers(one)]):
         raise SpecError(
@@ -158,14 +212,14 @@ def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
         )
     points = tuple(dict.fromkeys((*spec.steering.points, *at)))
     removed = tuple(one for one in spec.steering.removed if one not in at)
-    return _over(spec, theory.within(min(theory.low, *at), max(theory.high, *at)), points, removed)
+    return _over(spec, _within(theory, (theory.low, theory.high, *at)), points, removed)
 
 
 def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, ...]) -> CampaignSpec:
     """Return the spec without visits at some couplings; a range that was widened for them shrinks again."""
     if not couplings:
         return spec
-    theory, first, at = spec.theory, state.opened.spec.theory, tuple(map(spec.theory.at, couplings))
+    theory, first, at = spec.theory, state.opened.spec.theory, _coordinates(spec.theory, couplings)
     there = sorted({*spec.steering.points, *(chain.coordinate for chain in state.chains.values())})
     for one in at:
         if not spec.near(one, there):
@@ -176,7 +230,7 @@ def _removed(spec: CampaignSpec, state: CampaignState, couplings: tuple[float, .
             )
     points = tuple(coordinate for coordinate in spec.steering.points if not spec.near(coordinate, at))
     removed = tuple(dict.fromkeys((*spec.steering.removed, *at)))
-    return _over(spec, theory.within(min((first.low, *points)), max((first.high, *points))), points, removed)
+    return _over(spec, _within(theory, (first.low, first.high, *points)), points, removed)
 
 
 def _over(spec: CampaignSpec, theory: Theory, points: tuple[float, ...], removed: tuple[float, ...]) -> CampaignSpec:

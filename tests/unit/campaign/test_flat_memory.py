@@ -52,7 +52,7 @@ def test_a_million_updates_more_take_no_more_memory(tmp_path):
         tracemalloc.stop()
     assert log.rows > 1_100_000
     assert list(tmp_path.iterdir()) == []  # the file has no name
-    assert log.series().plaquette.shape == (log.measured,)
+    assert log.column("plaquette").shape == (log.measured,)
     assert state.checked == 220
 
 

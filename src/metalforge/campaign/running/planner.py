@@ -19,7 +19,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core.errors import InternalError
+from metalforge.core.errors import InternalError, SpecError
 
 from .book import Book
 from .expecting import PeakPriors
@@ -29,6 +29,8 @@ from .sleeping import reason_to_wake
 from .suggestions import AskAhead
 from .visits import Nothing, VisitPlan
 
+FRUITLESS = 64
+"""Chains that are given up one after another, none with a row, after which no more are begun."""
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
 VOLLEY_S = 0.5
@@ -198,6 +200,7 @@ class Planner:
                 self._book.write(
                     Decided(what="abandoned", chain=chain.id, step=block.step, by="validator", reason=block.fault)
                 )
+            self._must_bear_fruit(block.fault)
         orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
         if block.done:
             for chain in self.state.together(block.chain):
@@ -217,6 +220,15 @@ class Planner:
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
         return orders if block.more else orders + self._feed_all()
+
+    def _must_bear_fruit(self, fault: str) -> None:
+        """Raise where chain after chain is given up before it has a row: no budget would ever end that."""
+        settled = [chain for chain in self.state.chains.values() if chain.abandoned or chain.rows]
+        if len(settled) >= FRUITLESS and not any(chain.rows for chain in settled[-FRUITLESS:]):
+            raise SpecError(
+                f"the last {FRUITLESS} chains were given up before they had a row, this one because {fault}\n"
+                f"hint: `[{self.spec.theory.table()}]` with these values gives no sound update"
+            )
 
     def _waits(self, visit: int, lane: ProducerLane) -> bool:
         """Return whether an order of a visit waits, on its lane or on another one that took it over."""
