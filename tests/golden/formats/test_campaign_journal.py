@@ -10,7 +10,7 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
 
 FILE = Path(__file__).with_name("campaign.jsonl")
-DIGEST = "e27fb2967c0a0ea55c0a2321346de0a36b3cb2d6bb642808a925652d7637dde4"
+DIGEST = "46c01cf65c4730968c9b5e4f7602fcee411f659f5054501f82ea4d68d260c676"
 
 
 @pytest.fixture(scope="module")

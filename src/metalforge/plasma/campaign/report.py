@@ -365,14 +365,14 @@ def plasma_csv(result: CampaignResult) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     if freezing := freezing_of_boxes(result):
-        writer.writerow(["particles", "trajectory", "gamma", "rate", "time", "order_first", "order_last"])
+        writer.writerow(["system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"])
         for volume, frozen in zip(result.systems, freezing, strict=True):
             for one in frozen.trajectories:
                 rate = "" if one.rate is None else one.rate
                 writer.writerow([volume.system[0], one.chain, one.gamma, rate, one.time, one.began, one.ended])
         return text.getvalue()
     columns = ("D", "D_error", "eta", "eta_error")
-    writer.writerow(["particles", "what", "gamma", *columns])
+    writer.writerow(["system", "what", "gamma", *columns])
     for volume, found in zip(result.systems, transport_of_boxes(result), strict=True):
         for p in found.points:
             writer.writerow([

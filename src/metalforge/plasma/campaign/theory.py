@@ -131,8 +131,8 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
 
     @property
     def result_name(self) -> str:
-        """The coupling of freezing."""
-        return "Gamma_m"
+        """The coupling of freezing, or both numbers along the curve."""
+        return "Gamma_m" if self.look_for == "freezing" else "D*, eta*"
 
     @property
     def systems(self) -> tuple[System, ...]:

@@ -80,8 +80,6 @@ PROGRAM: FlatTable = {
     "provenance": Many(ENTRY, 4096),
     "ranges": np.dtype("<f8"),
 }
-LATER = frozenset({"ranges"})
-"""Vectors of the root that came after files were written: left out where they are empty."""
 
 
 def _utf8(kind: Text, text: Any, where: str) -> bytes:
@@ -116,11 +114,6 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _there(record: Record, name: str) -> bool:
-    """Whether a field is written."""
-    return name not in LATER or bool(len(record[name]))
-
-
 def encode(record: Record) -> bytes:
     """Return a record of the root table as a FlatBuffer."""
     builder = flatbuffers.Builder(1024)
@@ -141,12 +134,12 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
             builder.PrependUOffsetTRelative(place)
         return int(builder.EndVector())
     flags = {"B": number_types.Uint8Flags, "H": number_types.Uint16Flags, "I": number_types.Uint32Flags}
-    below = {n: _write(builder, k, value[n]) for n, k in kind.items() if not isinstance(k, str) and _there(value, n)}
+    below = {n: _write(builder, k, value[n]) for n, k in kind.items() if not isinstance(k, str)}
     builder.StartObject(len(kind))
     for slot, (name, field) in enumerate(kind.items()):
         if isinstance(field, str):
             builder.PrependSlot(flags[field], slot, value[name], None)  # None: write zeros too
-        elif name in below:
+        else:
             builder.PrependUOffsetTRelativeSlot(slot, below[name], 0)
     return int(builder.EndObject())
 
@@ -170,8 +163,7 @@ def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
             yield from _canonical(kind.table, record, f"{where}[{i}]")
     else:
         for name, field in kind.items():
-            if _there(value, name):
-                yield from _canonical(field, value[name], _join(where, name))
+            yield from _canonical(field, value[name], _join(where, name))
 
 
 def checksum(record: Record) -> bytes:
@@ -256,8 +248,6 @@ class Reader:
                 record[name] = self._number(kind, place) if isinstance(kind, str) else self._below(kind, place, path)
             elif isinstance(kind, str):
                 record[name] = 0
-            elif path in LATER:
-                record[name] = np.zeros(0, kind)
             else:
                 raise ProgramError(f"`{path}` is missing: the program is damaged")
             if path == "version" and record[name] != VERSION:  # the first field: what follows may be laid out otherwise
