@@ -20,17 +20,17 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from experiments.heads.training import UNITS, reservoir
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram, ConductorRun
+from metalforge.conductor.shipped import default_weights
 from metalforge.core import BenchRow, HeadLayout, Measured, best_of
 from metalforge.native import kernels
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import EmulatedDevice
 
-INPUTS, OUTPUTS, BATCH = len(SCHEMA), CONDUCTOR_11.width, 8
+INPUTS, OUTPUTS, BATCH, UNITS = len(SCHEMA), CONDUCTOR_11.width, 8, default_weights().units
 LINES = INPUTS + UNITS
 STEP, QUERY = LINES * UNITS, LINES * OUTPUTS
 """Weights of the two products."""
@@ -53,11 +53,11 @@ def ceiling(weights: int, batch: int = 1) -> Measured:
 
 
 def trained() -> EsnWeights:
-    """The conductor's reservoir with a readout of the size and the layout of the shipped one."""
+    """The shipped reservoir with a readout of random numbers."""
     rng = np.random.default_rng(1)
     w_out = 0.1 * rng.normal(size=(OUTPUTS, LINES)).astype(np.float32)
     bias = rng.normal(size=OUTPUTS).astype(np.float32)
-    return reservoir(1).with_readout(w_out, bias, passthrough=True, heads=CONDUCTOR_11)
+    return default_weights().with_readout(w_out, bias, passthrough=True, heads=CONDUCTOR_11)
 
 
 def separate(weights: EsnWeights) -> list[ConductorProgram]:

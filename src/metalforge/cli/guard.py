@@ -24,8 +24,8 @@ from .streams import lost
 WRONG, CANNOT, FAULT, AGAIN, INTERRUPTED = 2, 3, 70, 75, 130
 """Wrong usage or input; this machine cannot do it; an internal error; resume it or do it again; interrupted."""
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 an internal "
-    "error of metalforge, 75 interrupted, or a disk or stream that failed: resume it or do it again, 130 interrupted"
+    "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 an internal error "
+    "of metalforge, 75 interrupted, or a disk, stream or process failed: resume it or do it again, 130 interrupted"
 )
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE, errno.ESTALE}
 _MACHINE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
@@ -61,11 +61,12 @@ def guarded(
 
 
 def _code(error: BaseException) -> int:
+    from metalforge.pipeline.errors import StageCrashError
     from metalforge.substrates.npu.device import NpuError
 
     causes = list(_causes(error))
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
-    if numbers & _DISK or isinstance(error, ClusterLostError):
+    if numbers & _DISK or isinstance(error, ClusterLostError | StageCrashError):
         return AGAIN
     if any(isinstance(cause, InternalError) for cause in causes):
         return FAULT

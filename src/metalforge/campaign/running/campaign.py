@@ -50,7 +50,9 @@ from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
+from metalforge.core.rows import ChainFaultError
 from metalforge.native.engine import continues
+from metalforge.pipeline import DeadlockError, PipelineError
 
 from .book import Book
 from .controls import Controls
@@ -257,7 +259,17 @@ class Campaign(Closing):
         return self.halted or self._controls.turning
 
     def run(self) -> CampaignState:
-        """Run to the end or to an interruption; `state.finished` tells which. An end without any update is an error."""
+        """Run to the end or to an interruption; `state.finished` tells which. An end without any update is an error.
+
+        Its stages are its own: what one of them failed of is raised, not which one it was.
+        """
+        try:
+            return self._run()
+        except PipelineError as error:
+            broke = _broke(error)
+            raise broke from broke.__cause__
+
+    def _run(self) -> CampaignState:
         if self.state.finished is not None:
             return self._worked()
         if self.spec.budget.joules is not None:
@@ -541,3 +553,11 @@ def _note_trouble(book: Book, error: CheckpointStoreError) -> None:
 def _write_spec(directory: Path, spec: CampaignSpec) -> None:
     with replacing(directory / "spec.toml") as stream:
         stream.write(spec_text(spec).encode())
+
+
+def _broke(error: PipelineError) -> Exception:
+    """Return what a stage failed of; a deadlock, or a chain's fault that the gate let through, is ours."""
+    cause = error.__cause__
+    if isinstance(error, DeadlockError) or isinstance(cause, ChainFaultError):
+        return InternalError(f"{cause or error}")
+    return cause if type(error) is PipelineError and isinstance(cause, Exception) else error

@@ -90,6 +90,8 @@ class _Suspect(NamedTuple):
 class _Rows(NamedTuple):
     first: int
     columns: Mapping[str, Sequence[float]]
+    digest: str
+    """Of the configuration after them."""
 
     @property
     def end(self) -> int:
@@ -153,8 +155,16 @@ class Gate:
         if parted is not None and parted == began > 0 and not suspect.from_start:
             # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
             return self._send_back(held, suspect._replace(from_start=True))
-        where = "at its end" if parted is None else f"from update {parted} on"
-        done = f"replaced: computed again from update {began}, it has other bits {where}"
+        ends = [rows.end for point, rows in zip(held.points, suspect.rows, strict=True) if point.rows > rows.end]
+        if parted is None and ends:
+            parted = min(ends)
+        other = f"replaced: computed again from update {began}, it has other bits"
+        if parted is not None:
+            done = f"{other} from update {parted} on"
+        elif all(point.digest() == rows.digest for point, rows in zip(held.points, suspect.rows, strict=True)):
+            done = f"kept: computed again from update {began}, it has the same bits: the comparison was at fault"
+        else:
+            done = f"{other} at its end"
         return BlockVerdict(decisions=(suspect.flag.decided(done),))
 
     def _send_back(self, held: PointLadder, suspect: _Suspect) -> BlockVerdict:
@@ -200,7 +210,7 @@ class Gate:
 
 def _rows_of(held: PointLadder) -> tuple[_Rows, ...]:
     """Return the rows of each chain that the journal lacks."""
-    return tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
+    return tuple(_Rows(point.emitted, point.fresh(), point.digest()) for point in held.points)
 
 
 def _parted(held: PointLadder, before: Sequence[_Rows]) -> int | None:
