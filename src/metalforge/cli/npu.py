@@ -258,8 +258,10 @@ def run(
         shown = named if isinstance(named, dict) else {"": named}
         for name, y in {} if output else shown.items():
             print_text((f"{name!r}:\n" if name else "") + np.array2string(y, threshold=200))
-        print_text("\n".join([*([f"wrote {output}"] if output else []), *map(str, more.get("layers", ()))]))
-        print_text(f"modelled: {statistics}")
+        for line in (*([f"wrote {output}"] if output else []), *more.get("layers", ())):
+            print_text(str(line))
+        costs = ", ".join(str(cost) for cost in (statistics.busy, statistics.energy) if cost is not None)
+        print_text(f"{statistics.calls} device calls of {statistics.inferences} rows: {costs or 'no cost is modelled'}")
 
 
 @app.command()
