@@ -72,7 +72,8 @@ def ended(out: Path, process: "subprocess.Popen[str]", kind: str) -> dict[str, A
         return row | {"said": said[-600:]}
     decisions = [d for d in campaign.load(out).state.decisions if d.what in ("fault", "abandoned")]
     summary = json.loads(text)
-    row |= {key: summary.get(key) for key in ("established", "stopped_by", "trajectories", "seconds")}
+    row |= {key: summary[key] for key in ("stopped_by", "trajectories", "seconds")}
+    row |= {key: summary["result"][key] for key in ("value", "error", "established")}
     return row | {"faults": [f"{d.chain} {d.what} {d.by}: {d.reason[:160]}" for d in decisions]}
 
 

@@ -1,10 +1,13 @@
 """Campaigns whose chains run in batches of CUDA kernels: on the host as a GPU (`make check-cuda`), and on a GPU."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Running, Steering
+from metalforge.core.benchmark import load_benchmark
 from metalforge.lattice import Chain
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
@@ -13,6 +16,7 @@ from reference.cuda_host import host_engine
 from reference.small_campaigns import QUICK, run_until
 from reference.wide_engine import with_cards
 
+ROOT = Path(__file__).parents[3]
 SPEC = msgspec.structs.replace(
     QUICK,
     running=Running(block=30, checkpoint_s=0.0, substrate="cuda:0"),
@@ -34,7 +38,7 @@ def engine(request, tmp_path_factory, monkeypatch):
     return made
 
 
-def test_a_campaign_that_is_stopped_and_resumed_has_the_rows_of_undisturbed_chains(tmp_path, engine):
+def test_a_campaign_that_is_stopped_and_resumed_has_the_rows_of_undisturbed_chains(tmp_path, engine, monkeypatch):
     """Stopped three times: chains go on from checkpoints, in batches of other sizes and alone."""
     with Campaign.open(SPEC, tmp_path / "run") as campaign:
         run_until(campaign, 150)
@@ -51,6 +55,9 @@ def test_a_campaign_that_is_stopped_and_resumed_has_the_rows_of_undisturbed_chai
         for _ in range(log.rows):
             alone.step()
         assert {name: list(log.columns[name][:]) for name in NAMES} == alone.log.columns
+    compared = load_benchmark(ROOT / "benchmarks" / "gpu" / "campaigns.py")
+    monkeypatch.setattr(compared, "cuda_engine", lambda number: engine)
+    assert compared.differing(tmp_path / "run") == (sum(log.rows for log in state.chains.values()), 0)
 
 
 def test_a_ladder_that_is_stopped_and_resumed_has_the_rows_of_an_undisturbed_one(tmp_path, engine):
