@@ -25,7 +25,7 @@ from metalforge.hybrid.model.onnx_import.operators import REASONS
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir import hotspring, tensors
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.matrices import Kind
+from metalforge.reservoir.sparse import Kind
 from metalforge.substrates.npu import flatbuffer, wire
 from metalforge.substrates.npu.compile import compile_linear
 from reference.onnx_models import constant, int4, model, node

@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
-from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 
@@ -82,6 +81,8 @@ class ConductorBuilder:
         """Return the program, its heads untrained."""
         if self._dims is None or not self._heads:
             raise SpecError("a conductor program wants reservoir_dims(inputs, units) and at least one head")
+        from metalforge.reservoir.generate import make_esn
+
         inputs, units = self._dims
         options = {"seed": 1, "connectivity": 1.0, "leak": 0.3, "input_scaling": 0.3} | self._options
         weights = make_esn(units, inputs, features=self._features, **options)

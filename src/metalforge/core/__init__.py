@@ -1,20 +1,25 @@
 """Words everybody uses: errors, quantities with a source, capabilities, plug-ins. Knows no device and no physics."""
 
-from .benchmark import BenchRow, best_of, find_suites
-from .capabilities import QuantizedInference, Trait
-from .energy import EnergyMeter
-from .errors import (
-    KernelError,
-    MetalforgeError,
-    MeterUnavailableError,
-    PlacementError,
-    PluginError,
-    SpecError,
-    UnknownNameError,
-)
-from .quantities import Measured, Modelled, Quantity
-from .schema import HeadLayout
-from .substrate import Cost, Discovery, Kind, NoEngine, SubstrateInfo
+from typing import TYPE_CHECKING
+
+from .on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .benchmark import BenchRow, best_of, find_suites
+    from .capabilities import QuantizedInference, Trait
+    from .energy import EnergyMeter
+    from .errors import (
+        KernelError,
+        MetalforgeError,
+        MeterUnavailableError,
+        PlacementError,
+        PluginError,
+        SpecError,
+        UnknownNameError,
+    )
+    from .quantities import Measured, Modelled, Quantity
+    from .schema import HeadLayout
+    from .substrate import Cost, Discovery, Kind, NoEngine, SubstrateInfo
 
 __all__ = [
     "BenchRow",
@@ -40,3 +45,4 @@ __all__ = [
     "best_of",
     "find_suites",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

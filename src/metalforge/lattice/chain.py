@@ -15,11 +15,11 @@ from metalforge.native.engine import Engine, Precision, check_dims, continues
 from .actions import action as named_action
 from .fermions import FermionSpec
 from .field import Address, GaugeField
-from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .observables import Observables, measure
 
-if TYPE_CHECKING:  # quenched chains load no solvers
+if TYPE_CHECKING:  # chains of sweeps load no trajectories, quenched ones no solvers
+    from .hmc import EnergyProbe, Workspace
     from .sea import Sea
 
 
@@ -153,7 +153,7 @@ class Chain:
         self.action = named_action(spec.action)
         self.field: GaugeField = field
         self.step = 0
-        self._workspace = make_workspace(field) if spec.has_trajectories else None
+        self._workspace: Workspace | None = None
         self.sea = None if spec.fermions is None else _sea(field, spec.fermions)
         self._range_is_frozen = False
 
@@ -161,7 +161,7 @@ class Chain:
         return _chain_of, (type(self), self.spec, self.field, self._state(""))
 
     def update(
-        self, *, accept_always: bool = False, adapting: bool = False, probe: EnergyProbe | None = None
+        self, *, accept_always: bool = False, adapting: bool = False, probe: "EnergyProbe | None" = None
     ) -> UpdateInfo:
         """Move the chain by one update; one that fails raises and leaves the chain where it was.
 
@@ -177,6 +177,9 @@ class Chain:
         elif self.sea is not None and not self._range_is_frozen:
             self.sea.freeze_range(**address)
             self._range_is_frozen = True
+        from .hmc import hmc_trajectory, make_workspace
+
+        self._workspace = self._workspace or make_workspace(self.field)
         info = hmc_trajectory(
             self.field,
             beta=spec.beta,
@@ -221,7 +224,7 @@ class Chain:
         n: int,
         on_update: Callable[[UpdateInfo, Observables], None] | None = None,
         *,
-        probe: EnergyProbe | None = None,
+        probe: "EnergyProbe | None" = None,
     ) -> None:
         """Move the chain by `n` updates, measuring after each when someone listens."""
         for _ in range(n):

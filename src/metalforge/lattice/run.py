@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
@@ -23,9 +23,11 @@ from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 
 from .batch import COLUMNS, Columns
 from .chain import Chain
-from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
+
+if TYPE_CHECKING:  # chains of sweeps load no trajectories
+    from .hmc import EnergyProbe, MidEnergy
 
 NOTHING_BESIDES = Measured()
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
@@ -103,7 +105,7 @@ class ChainRun:
         """Freeze the chain here: from now on it is measured."""
         self._measuring = True
 
-    def step(self, *, at_quarter: Callable[[float], None] | None = None, probe: EnergyProbe | None = None) -> Row:
+    def step(self, *, at_quarter: Callable[[float], None] | None = None, probe: "EnergyProbe | None" = None) -> Row:
         """Make one update and return its row; one that fails raises and leaves the run where it was.
 
         `at_quarter` is told the energy violation at a quarter of a trajectory, `probe` sees it where it wants to.
@@ -235,11 +237,12 @@ class ChainRun:
             f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
         )
 
-    def _probe(self, look: Look, at_quarter: Callable[[float], None] | None) -> EnergyProbe | None:
+    def _probe(self, look: Look, at_quarter: Callable[[float], None] | None) -> "EnergyProbe | None":
         if at_quarter is None and "delta_h_quarter" not in self.log.columns:
             return None
+        from .hmc import EnergyProbe
 
-        def seen(energy: MidEnergy) -> None:
+        def seen(energy: "MidEnergy") -> None:
             look.delta_h_quarter = energy.delta_h
             if at_quarter is not None:
                 at_quarter(energy.delta_h)

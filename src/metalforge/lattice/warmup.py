@@ -7,12 +7,15 @@ A chain with fermions may be thermalised without them at first (quenched), which
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from .chain import Chain, ChainSpec, UpdateInfo
-from .hmc import EnergyProbe
+
+if TYPE_CHECKING:
+    from .hmc import EnergyProbe
 
 TARGET_ACCEPTANCE = (0.75, 0.92)
 """Between these the cost of an independent configuration is flat (Takaishi and de Forcrand, hep-lat/0505020)."""
@@ -55,7 +58,7 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return spec.has_trajectories and self.done >= self.first_tested
 
 
-def warm_up_step(chain: Chain, state: WarmUp, probe: EnergyProbe | None = None) -> tuple[WarmUp, UpdateInfo]:
+def warm_up_step(chain: Chain, state: WarmUp, probe: "EnergyProbe | None" = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
     if state.is_quenched:
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()

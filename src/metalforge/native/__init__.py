@@ -5,12 +5,18 @@ CPU can run, or the one that the environment variable ``METALFORGE_ISA`` names (
 where the CPU is not x86-64). ``METALFORGE_THREADS`` sets the default number of threads.
 """
 
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
 from ._level import available_levels, default_threads, kernels, level, openmp, supported_levels, thread_count
 from .cpu_engine import cpu_engine
 from .engine import Engine
-from .random import Stream
-from .reduce import from_df64, ordered_dot, ordered_sum, to_df64
-from .selftest import SelfCheck, selftest
+
+if TYPE_CHECKING:
+    from .random import Stream
+    from .reduce import from_df64, ordered_dot, ordered_sum, to_df64
+    from .self_checks import SelfCheck, selftest
 
 __all__ = [
     "Engine",
@@ -30,3 +36,4 @@ __all__ = [
     "thread_count",
     "to_df64",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html import escape
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
 from .checks import check
 from .errors import GraphError
 from .graph import Edge, Graph, PipelineGraph, StageSpec, to_mermaid, to_text
-from .inline import InlineRun
 from .kinds import ChannelKind
 from .references import resolve_stage
 from .stages import OnSubstrate, StageConfig
-from .supervisor import Run
-from .threads import ThreadsRun
+
+if TYPE_CHECKING:
+    from .supervisor import Run
 
 Runtime = Literal["threads", "inline", "ray"]
 
@@ -35,7 +35,7 @@ class Pipeline:
         """Return what a notebook shows: the drawing of the graph."""
         return f"<pre>{escape(self.show())}</pre>"
 
-    def start(self, runtime: Runtime = "threads", **options: Any) -> Run:
+    def start(self, runtime: Runtime = "threads", **options: Any) -> "Run":
         """Start a run.
 
         ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`.
@@ -45,8 +45,12 @@ class Pipeline:
         ...     run.wait()
         """
         if runtime == "threads":
+            from .threads import ThreadsRun
+
             return ThreadsRun(self.graph, **options).start()
         if runtime == "inline":
+            from .inline import InlineRun
+
             return InlineRun(self.graph, **options).start()
         if runtime == "ray":
             from .ray_ import RayRun
@@ -54,7 +58,7 @@ class Pipeline:
             return RayRun(self.graph, **options).start()
         raise SpecError(f"`runtime` must be threads, inline or ray. Got {runtime!r}")
 
-    def run(self, runtime: Runtime = "threads", **options: Any) -> Run:
+    def run(self, runtime: Runtime = "threads", **options: Any) -> "Run":
         """Run to the end of input and return the run, for its metrics and failures."""
         with self.start(runtime, **options) as run:
             run.wait()

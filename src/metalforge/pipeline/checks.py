@@ -16,7 +16,6 @@ from metalforge.core.errors import MetalforgeError
 
 from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
-from .expressions import Expression
 from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
 from .stages import FunctionStage, OnSubstrate, Stage, is_source
@@ -102,6 +101,8 @@ def _types(graph: PipelineGraph) -> Iterator[str]:
 
 
 def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
+    from .expressions import Expression
+
     fields = header_fields(gives)
     try:
         expression = Expression(text)

@@ -19,7 +19,6 @@ from .graph import StageSpec
 from .items import Item
 from .lanes import END
 from .stages import Context, outputs_of, takes_context
-from .states import decode_state, encode_state
 
 if TYPE_CHECKING:
     from .processes import ProcessHost
@@ -45,7 +44,12 @@ class LocalHost:
     def open(self, saved: bytes | None = None) -> None:
         """Bind the substrate, then make or restore the state."""
         self.stage.bind(self.context.substrate)
-        self.state = self.stage.init() if saved is None else self.stage.restore(decode_state(saved))
+        if saved is None:
+            self.state = self.stage.init()
+        else:
+            from .states import decode_state
+
+            self.state = self.stage.restore(decode_state(saved))
 
     def step(self, item: Item) -> Outputs:
         """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
@@ -155,6 +159,8 @@ class LocalHost:
 
     def checkpoint(self) -> bytes:
         """Return the state as bytes."""
+        from .states import encode_state
+
         return encode_state(self.stage.state(self.state))
 
     def _end_loop(self) -> None:

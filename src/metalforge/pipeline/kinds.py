@@ -18,7 +18,6 @@ import msgspec
 
 from metalforge.core.errors import SpecError, find, require_at_least
 
-from .expressions import Expression
 from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
 
 
@@ -171,7 +170,14 @@ class Filtered(ChannelKind, frozen=True, tag="filtered"):
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return the lane of the channel inside, with the predicate before it."""
         lane = self.inside.open(source, target, inbox, droppable=droppable)
-        lane.predicate = Expression(self.where) if isinstance(self.where, str) else self.where
+        where = self.where
+        if isinstance(where, str):
+            from .expressions import Expression
+
+            expression = Expression(where)
+            lane.predicate = lambda item: expression(item.field)
+        else:
+            lane.predicate = lambda item: bool(where(item.payload))
         return lane
 
     @classmethod

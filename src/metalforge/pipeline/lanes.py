@@ -21,7 +21,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from .errors import PipelineError
-from .expressions import Expression
 from .items import Item
 
 
@@ -66,7 +65,7 @@ class Lane:
         self.source, self.target, self.inbox = source, target, inbox
         self.credits: Inbox = SimpleQueue()
         self.space: Inbox | None = None
-        self.predicate: Expression | Callable[[Any], bool] | None = None
+        self.predicate: Callable[[Item], bool] | None = None
         self.ended = False
         """The consumer has received END: nothing more comes."""
         self.closed = False
@@ -107,7 +106,7 @@ class Lane:
         if predicate is None:
             return True
         try:
-            passed = predicate(item.field) if isinstance(predicate, Expression) else bool(predicate(item.payload))
+            passed = predicate(item)
         except Exception as error:
             raise PipelineError(
                 f"the filter of edge {self.edge} fails on item {item.id}: {type(error).__name__}: {error}"

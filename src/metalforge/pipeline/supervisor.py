@@ -14,26 +14,26 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core.errors import PlacementError, SpecError, find
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
 
-from .asking import Answer, ask
 from .checks import lacking
 from .endings import Endings
-from .errors import BrokenError, DeadlockError, Failure, PipelineError, StageTimeoutError
+from .errors import BrokenError, DeadlockError, Failure, GraphError, PipelineError, StageTimeoutError
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics, Ring
 from .metrics import Readings, StageMeter, StageMetrics, StageTotals, totals_of
-from .reconfigure import Migration, Receipt, find_substrate, reconfigure, swap_host
 from .stages import Context, OnSubstrate, StageConfig
 from .worker import StageWorker, Stopped, Timer
 
 if TYPE_CHECKING:
+    from .asking import Answer
     from .builder import Edits, Pipeline
     from .events import EventLog
     from .graph import Graph
     from .inline import ManualClock
+    from .reconfigure import Migration, Receipt
 
 _LOOK_S = 0.05  # how often a drain that must not hang looks whether anything moves
 
@@ -103,7 +103,7 @@ class Run(ABC):
         context = Context(
             name,
             spec.substrate if isinstance(spec.substrate, OnSubstrate) else None,
-            ask=lambda stage, request: ask(self, name, stage, request),
+            ask=lambda stage, request: self._ask(name, stage, request),
             stopping=lambda: self.aborting,
             clock_ns=self.clock_ns,
         )
@@ -114,6 +114,11 @@ class Run(ABC):
 
             return ProcessHost(spec)
         return LocalHost(spec, context, self.clock_ns)
+
+    def _ask(self, asker: str, stage: str, request: Any) -> "Answer":
+        from .asking import ask
+
+        return ask(self, asker, stage, request)
 
     def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
         """Join two workers by a lane."""
@@ -251,7 +256,7 @@ class Run(ABC):
             worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
                 message = worker.inbox.get()
-                if message is not NUDGE and isinstance(message[1], Answer):
+                if message is not NUDGE and message[0] is None and message[1] in self.answers:
                     message[1].refuse(f"stage `{worker.name}` ended before it answered")
             if worker in self.retired:
                 self.retired.remove(worker)
@@ -449,6 +454,8 @@ class Run(ABC):
 
         def take() -> None:
             if isinstance(config, StageConfig):
+                from .reconfigure import swap_host
+
                 swap_host(self, worker, replace(worker.spec, config=config))
             else:
                 worker.host.configure(config)
@@ -488,7 +495,7 @@ class Run(ABC):
         queued: Literal["carry", "drain", "leave"] = "carry",
         timeout: float | None = None,
         drain_s: float = 5.0,
-    ) -> Receipt:
+    ) -> "Receipt":
         """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
 
         Stages that a topology or a pipeline leaves out are detached: they process what is queued for them and keep
@@ -499,6 +506,7 @@ class Run(ABC):
         processes what is queued before it, whatever new edges its producers got.
         """
         from .builder import Edits
+        from .reconfigure import reconfigure
 
         with self._admin:
             detaches = not isinstance(change, Edits)
@@ -510,7 +518,15 @@ class Run(ABC):
 
         detached = {name: worker.spec for name, worker in self.detached.items()}
         if isinstance(change, Edits):
-            new = change.apply(self.graph)
+            try:
+                new = change.apply(self.graph)
+            except UnknownNameError as error:
+                if away := [name for name in detached if f"stage `{name}`" in str(error)]:
+                    problem = (
+                        f"stage `{away[0]}` is detached: a topology or an edge attaches it, then it can be changed"
+                    )
+                    raise GraphError([problem]) from error
+                raise
             named = {name for edge in new.edges for name in edge.ends}
             return replace(new, stages={**{n: s for n, s in detached.items() if n in named}, **new.stages})
         if isinstance(change, Pipeline):
@@ -519,11 +535,13 @@ class Run(ABC):
             return change
         return replace(self.graph, stages={**detached, **self.graph.stages}).with_topology(change)
 
-    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> Migration:
+    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
         """Move a stage with its state to another substrate, at an item border, while the rest runs.
 
         A name must be that of a substrate of this graph or of this machine.
         """
+        from .reconfigure import find_substrate, swap_host
+
         worker = self.worker(stage)
         there = find_substrate(to, [w.spec for w in self.all_workers()])
         spec = replace(worker.spec, substrate=there)

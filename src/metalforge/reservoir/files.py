@@ -16,8 +16,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming, opened, replacing
 from metalforge.core.schema import FeatureSchema
 
-from . import hotspring, tensors
-from .reservoirpy_ import from_reservoirpy, is_reservoirpy
+from . import tensors
 from .sparse import to_dense
 from .weights import EsnWeights, check_echo_state
 
@@ -35,7 +34,12 @@ def save_weights(weights: EsnWeights, path: PathLike) -> None:
     if suffix not in (".safetensors", ".json"):
         raise SpecError(f"{path}: a network is written as .safetensors or .json. Got `{suffix}`")
     with naming(path, "written"):
-        data = hotspring.encode(weights) if suffix == ".json" else tensors.encode(weights)
+        if suffix == ".json":
+            from . import hotspring
+
+            data = hotspring.encode(weights)
+        else:
+            data = tensors.encode(weights)
     with replacing(path) as stream:
         stream.write(data)
 
@@ -51,7 +55,12 @@ def load_weights(path: PathLike, *, check_stability: bool = True) -> EsnWeights:
         if kind not in (".safetensors", ".json"):
             kind = _guess(stream.read(9))
             stream.seek(0)
-        weights = hotspring.decode(stream, size) if kind == ".json" else tensors.read(path)
+        if kind == ".json":
+            from . import hotspring
+
+            weights = hotspring.decode(stream, size)
+        else:
+            weights = tensors.read(path)
     if check_stability:
         _warn_when_unstable(weights)
     return weights
@@ -61,6 +70,8 @@ def as_weights(source: Any) -> EsnWeights:
     """Return the network of an `EsnWeights`, of a fitted estimator, of a model of reservoirpy, or in a file."""
     if isinstance(source, str | os.PathLike):
         return load_weights(source)
+    from .reservoirpy_ import from_reservoirpy, is_reservoirpy
+
     if is_reservoirpy(source):
         return from_reservoirpy(source)
     found = getattr(source, "weights_", source)

@@ -15,8 +15,8 @@ from metalforge.core.errors import SpecError, require_not_negative, require_posi
 from metalforge.core.schema import FeatureSchema
 
 from .activations import ActivationName
-from .matrices import Distribution, Kind, kind_of, random_matrix, to_kind, with_spectral_radius
-from .sparse import Matrix, to_dense
+from .matrices import Distribution, random_matrix, to_kind, with_spectral_radius
+from .sparse import Kind, Matrix, kind_of, to_dense
 from .weights import EsnWeights, UnstableReservoirWarning
 
 LARGEST = 7

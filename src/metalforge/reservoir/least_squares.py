@@ -10,7 +10,7 @@ the matrix inversion lemma with k rows. Row by row, P is read and written k time
 every k steps only cost far less. `online.Rls` and the rules of `hybrid.learning` are made of it.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtrs
@@ -18,7 +18,8 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 from metalforge.core.arrays import Doubles
 from metalforge.core.threads import cores_for
 
-from .series import DivergenceError
+if TYPE_CHECKING:
+    from .series import DivergenceError
 
 
 class LeastSquares(NamedTuple):
@@ -65,7 +66,9 @@ def _absorbed(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) ->
     return LeastSquares(w_out, inverse, state.rows + rows)
 
 
-def _lost(rows: int) -> DivergenceError:
+def _lost(rows: int) -> "DivergenceError":
+    from .series import DivergenceError
+
     return DivergenceError(
         f"recursive least squares diverged at row {rows}: the weights are lost"
         "\nhint: a forgetting nearer to 1, or a larger alpha"

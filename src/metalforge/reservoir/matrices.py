@@ -10,13 +10,11 @@ from scipy.sparse.csgraph import connected_components
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError, require_known, require_positive
 
-from .sparse import BLOCK, BlockSparse, Matrix, to_dense
+from .sparse import BLOCK, BlockSparse, Kind, Matrix, to_dense
 from .weights import spectral_radius
 
 Distribution: TypeAlias = Literal["normal", "uniform", "ternary"]
 """Of the connections: standard normal, uniform in -1 .. 1, or -1 and 1 alike (0 is where there is no connection)."""
-Kind: TypeAlias = Literal["dense", "csr", "block16"]
-"""How a matrix is kept."""
 
 LOST_IN_ROUNDING = 1e-7
 """A spectral radius below this share of the matrix's norm is rounding: eigenvalues of a nilpotent matrix of index 2 can
@@ -93,11 +91,6 @@ def nonzero_radius(matrix: Matrix) -> float:
             f"the eigenvalues of this matrix cancel (largest {found:.2g}): take another seed or distribution"
         )
     return found
-
-
-def kind_of(matrix: Matrix) -> Kind:
-    """Return how a matrix is kept."""
-    return "block16" if isinstance(matrix, BlockSparse) else "csr" if isinstance(matrix, csr_array) else "dense"
 
 
 def to_kind(full: Reals, kind: Kind) -> Matrix:

@@ -6,7 +6,7 @@ compare).
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,13 @@ class BlockSparse(BriefRepr):
 
 Matrix: TypeAlias = Reals | csr_array | BlockSparse
 """What a recurrent matrix may be."""
+Kind: TypeAlias = Literal["dense", "csr", "block16"]
+"""How a matrix is kept."""
+
+
+def kind_of(matrix: Matrix) -> Kind:
+    """Return how a matrix is kept."""
+    return "block16" if isinstance(matrix, BlockSparse) else "csr" if isinstance(matrix, csr_array) else "dense"
 
 
 def to_dense(matrix: Matrix) -> Reals:

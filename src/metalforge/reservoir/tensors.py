@@ -24,8 +24,7 @@ from metalforge.core.files import PathLike
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
 from .activations import ActivationName
-from .matrices import Kind, kind_of
-from .sparse import BlockSparse, Matrix, arrays_of
+from .sparse import BlockSparse, Kind, Matrix, arrays_of, kind_of
 from .weights import EsnWeights, Ranges
 
 T = TypeVar("T")

@@ -3,16 +3,22 @@
 Autocorrelation times are counted in measurements and are 0.5 for uncorrelated data, everywhere.
 """
 
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
 from .estimate import Estimate, with_error
 from .gamma import autocorrelation, effective_sample_size, gamma_method, gamma_method_derived
 from .histograms import Joint, RunSummary
 from .mbar import NotLocated
-from .obs import to_obs
 from .peak import Peak, locate_peak
-from .resample import Resampled, block_length, bootstrap, jackknife
 from .reweight import BetaRun, ReweightedCurve, combine, reweight
 from .susceptibility import ChiralSusceptibility, binder_b4, chiral_susceptibility, susceptibility
 from .thermalisation import HotColdAgreement, Truncation, hot_cold_agreement, mser
+
+if TYPE_CHECKING:
+    from .obs import to_obs
+    from .resample import Resampled, block_length, bootstrap, jackknife
 
 __all__ = [
     "BetaRun",
@@ -44,3 +50,4 @@ __all__ = [
     "to_obs",
     "with_error",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

@@ -22,7 +22,6 @@ from .estimate import Floats, as_series
 from .gamma import gamma_method
 from .histograms import BINS_PER_SPREAD, MIN_EFFECTIVE, ChainRows, Joint, RunSummary, join, variance
 from .mbar import pair_overlap
-from .resample import block_length
 from .susceptibility import checked_volume, kurtosis
 
 MIN_OVERLAP = 0.06
@@ -139,6 +138,8 @@ def checked_targets(joint: Joint, betas: ArrayLike) -> Floats:
 
 def _checked(run: BetaRun) -> ChainRows:
     """Return the run with the larger tau_int of E and of its observable, and the blocks it is resampled in."""
+    from .resample import block_length
+
     try:
         if not np.isfinite(run.beta):
             raise SpecError("`beta` must be finite")

@@ -78,7 +78,7 @@ def test_the_gil_is_released():
 
 def test_selftest_passes_and_notices_a_broken_kernel(monkeypatch):
     assert all(check.passed for check in native.selftest())
-    module = importlib.import_module("metalforge.native.selftest")
+    module = importlib.import_module("metalforge.native.self_checks")
     monkeypatch.setattr(module, "_ANSWER", (0, 0, 0, 0))
     assert not module.selftest()[0].passed
 

@@ -115,7 +115,7 @@ def test_a_channel_is_added_in_one_place(monkeypatch):
 
         def open(self, source, target, inbox, *, droppable=False):
             lane = Lane(source, target, inbox)
-            lane.predicate = lambda payload: payload % self.n == 0
+            lane.predicate = lambda item: item.payload % self.n == 0
             return lane
 
     text = """

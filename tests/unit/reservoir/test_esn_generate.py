@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema
 from metalforge.reservoir.generate import int4_grid, make_esn
-from metalforge.reservoir.matrices import kind_of, random_matrix, to_kind, with_spectral_radius
-from metalforge.reservoir.sparse import BLOCK, BlockSparse, to_dense
+from metalforge.reservoir.matrices import random_matrix, to_kind, with_spectral_radius
+from metalforge.reservoir.sparse import BLOCK, BlockSparse, kind_of, to_dense
 from metalforge.reservoir.weights import UnstableReservoirWarning
 from metalforge.substrates.npu.quantize import quantize_to
 

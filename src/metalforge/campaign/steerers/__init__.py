@@ -4,18 +4,22 @@ All speak the protocol of `metalforge.core.steering`; `build_steerer` makes one 
 stands at the end of this file is all that a campaign knows of each.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.on_demand import on_demand
 from metalforge.core.steering import Steerer, SteererState
 
-from .bisection import Bisection
-from .curve import CurveSteerer
-from .gaussian_process import GaussianProcess
-from .generator import GeneratorSteerer
-from .posterior import PosteriorPeak
 from .registry import ANY, SystemScan, find_steerer, register_steerer, steerer_names
-from .uniform import Gaps, Uniform, even_points
+
+if TYPE_CHECKING:
+    from .bisection import Bisection
+    from .curve import CurveSteerer
+    from .gaussian_process import GaussianProcess
+    from .generator import GeneratorSteerer
+    from .posterior import PosteriorPeak
+    from .uniform import Gaps, Uniform, even_points
 
 __all__ = [
     "ANY",
@@ -34,6 +38,7 @@ __all__ = [
     "restore",
     "steerer_names",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)
 
 
 def build_steerer(name: str, low: float, high: float, **settings: Any) -> Steerer:
@@ -56,15 +61,28 @@ def restore(state: SteererState) -> Steerer:
     return steerer
 
 
+def _constructor(name: str) -> Callable[..., Steerer]:
+    """Return the constructor of a class above, whose module is imported when it is called."""
+
+    def construct(low: float, high: float, **settings: Any) -> Steerer:
+        made: Steerer = __getattr__(name)(low, high, **settings)
+        return made
+
+    return construct
+
+
 def _even(volume: SystemScan) -> int:
     """Return the points of an even scan whose runs can be joined, where they can be."""
+    from .uniform import even_points
+
     if volume.reach is None:
         return volume.initial
     return max(volume.initial, even_points(volume.low, volume.high, volume.reach))
 
 
 def _process(volume: SystemScan) -> Steerer:
-    return GaussianProcess(
+    return build_steerer(
+        "gaussian-process",
         volume.low,
         volume.high,
         initial=volume.initial,
@@ -74,19 +92,28 @@ def _process(volume: SystemScan) -> Steerer:
     )
 
 
+def _curve(volume: SystemScan) -> Steerer:
+    return build_steerer("curve", volume.low, volume.high, initial=volume.initial, fresh_cost=volume.fresh_cost)
+
+
 # The process, whose prior may come from the conductor's head (`running.expecting`).
 register_steerer(None, name="conductor", make=_process, adaptive=True, expects=True, of=("peak",))
-register_steerer(GaussianProcess, make=_process, adaptive=True, of=("peak",))
 register_steerer(
-    Uniform,
-    make=lambda volume: Uniform(volume.low, volume.high, points=_even(volume)),
+    _constructor("GaussianProcess"),
+    name="gaussian-process",
+    make=_process,
+    adaptive=True,
+    expects=True,
+    of=("peak",),
+)
+register_steerer(
+    _constructor("Uniform"),
+    name="uniform",
+    make=lambda volume: build_steerer("uniform", volume.low, volume.high, points=_even(volume)),
     first_points=_even,
 )
-register_steerer(Gaps)
+register_steerer(_constructor("Gaps"), name="gaps")
+register_steerer(_constructor("CurveSteerer"), name="curve", make=_curve, adaptive=True, of=("curve",))
 register_steerer(
-    CurveSteerer,
-    make=lambda volume: CurveSteerer(volume.low, volume.high, initial=volume.initial, fresh_cost=volume.fresh_cost),
-    adaptive=True,
-    of=("curve",),
+    _constructor("Bisection"), name="bisection", first_points=lambda volume: 2, adaptive=True, of=("crossing",)
 )
-register_steerer(Bisection, first_points=lambda volume: 2, adaptive=True, of=("crossing",))
