@@ -4,16 +4,11 @@ They are not part of the wheel: `python -m experiments run NAME` runs them from 
 """
 
 from . import (  # noqa: F401  # registers them
-    adaptation,
-    classifier,
     coverage,
     exchange,
     faults,
     hybrid_tanh,
-    orderings,
     parity,
-    placements,
-    plasma_map,
     precision,
     robustness,
     scale,

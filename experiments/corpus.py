@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec
 
 from .cache import cached_arrays
-from .virtual_campaign import sweeping
+from .chains import sweeping
 
 OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 

@@ -34,8 +34,8 @@ from metalforge.statistics import NotLocated
 from metalforge.statistics.traffic import Traffic, traffic
 
 from .cache import cached_arrays
+from .chains import LOOP, sweeping
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, spread, words
-from .virtual_campaign import TAPED, sweeping
 
 Floats = NDArray[np.float64]
 WAYS = ("at the peak", "side by side", "exchange")
@@ -103,7 +103,7 @@ def _run(r: Recipe) -> dict[str, Floats]:
         msgspec.structs.replace(first, beta=beta, stream=r.stream + k, start=STARTS[k % 2])
         for k, beta in enumerate(r.betas)
     ]
-    runs = [sweeping(spec, warmup=r.warmup, observed=(*TAPED, "replica")) for spec in specs]
+    runs = [sweeping(spec, warmup=r.warmup, observed=(*LOOP, "replica")) for spec in specs]
     ladder = ReplicaLadder(runs) if r.exchange else None
     began = time.thread_time()
     for _ in range(r.warmup + r.updates):

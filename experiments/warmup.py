@@ -30,8 +30,8 @@ from metalforge.conductor.scores import CouplingInterval, chains_to_see, least_s
 from metalforge.lattice.chain import ChainSpec
 
 from .cache import cached_arrays
+from .chains import Start, sweeping
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread, words
-from .virtual_campaign import Start, sweeping
 
 Doubles: TypeAlias = NDArray[np.float64]
 Lengths: TypeAlias = NDArray[np.int64]
@@ -114,7 +114,7 @@ def recorded(recipe: WarmUpRecipe) -> CouplingChains:
 
 
 def _run(r: WarmUpRecipe) -> Doubles:
-    # Single precision changes the links in their seventh digit and takes 0.6 of the time; rows are kept as on a tape.
+    # Single precision changes the links in their seventh digit and takes 0.6 of the time; rows are rounded to it.
     starts: tuple[Start, Start] = ("hot", "cold")
     first = ChainSpec(dims=r.dims, beta=r.beta, seed=r.seed, precision="f32")
     specs = [msgspec.structs.replace(first, stream=r.stream + k, start=starts[k % 2]) for k in range(r.chains)]

@@ -17,6 +17,8 @@ MARK = "<!-- the index of all tables: tools/evidence.py makes it when the site i
 NOT_RECORDED = "not recorded"
 RAN = re.compile(r"^Ran on (\d{4}-\d\d-\d\d), (.+)\.$", re.MULTILINE)
 """What `python -m experiments page` writes of its own run."""
+COMMANDS = (r"`([^`]*)` prints the same", r"Made by\s+`([^`]*)`", r"its code is in the history: `([^`]*)`")
+"""Where a page names the command that makes it, or that shows the code of a closed study."""
 SILICON = ("silicon", "substrate")
 """Fields of a table's data that name what computed a line."""
 
@@ -53,7 +55,7 @@ def entry(page: Path) -> Entry:
     text = page.read_text()
     title, first = re.findall(r"^(?!Made by)[^\n|].*", text, re.MULTILINE)[:2]
     question = first if not first.startswith("#") else title.removeprefix("# ")
-    made = re.search(r"`([^`]*)` prints the same", text) or re.search(r"Made by\s+`([^`]*)`", text)
+    made = next(filter(None, (re.search(pattern, text) for pattern in COMMANDS)), None)
     ran = RAN.search(text)
     data = page.with_suffix(".jsonl")
     if ran:

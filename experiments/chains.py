@@ -1,0 +1,16 @@
+"""Chains of the pure gauge theory for studies that record every update."""
+
+from typing import Literal, TypeAlias
+
+from metalforge.lattice.chain import Chain, ChainSpec
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
+
+Start: TypeAlias = Literal["hot", "cold"]
+LOOP = ("plaquette", "polyakov_re", "polyakov_im")
+"""Columns of a row that holds the plaquette and the Polyakov loop."""
+
+
+def sweeping(spec: ChainSpec, *, warmup: int = 0, observed: tuple[str, ...] = LOOP) -> ChainRun:
+    """Return a chain on one core, with a row of the observables `observed` after every update."""
+    return ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), observed, measures=("measure",))
