@@ -13,7 +13,7 @@ from metalforge.cli import main
 
 def run(*arguments, cwd, program=main):
     """Run `metalforge` with these arguments in a folder; return its exit code, stdout and stderr."""
-    # Letters that cannot be written are spelled, as `cli.streams` has it.
+    # Letters that cannot be written are spelled, as `cli.output` has it.
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in range(2))
     with (
         contextlib.chdir(cwd),

@@ -14,12 +14,11 @@ difference to first order, since they minimise sigma^2.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from metalforge.core.steering import Observation
-from metalforge.statistics.traffic import Traffic, traffic
 
 from .analysis.evidence import Evidence, Finding, PlannedPoints, finding_of
 from .analysis.finite_size import SystemPeak, extrapolate
@@ -31,6 +30,9 @@ from .state import CampaignState, ChainLog, series_of
 from .steerers import find_steerer
 from .store.records import Estimated
 from .theory import System
+
+if TYPE_CHECKING:
+    from metalforge.statistics.traffic import Traffic
 
 REPLICAS = 200
 """Bootstrap replicas of every estimate, while a campaign runs and when it is over: errors are then known to 5 %."""
@@ -150,10 +152,12 @@ def _estimated_peak(
     )
 
 
-def traffic_of(rungs: Sequence[ChainLog]) -> Traffic | None:
+def traffic_of(rungs: Sequence[ChainLog]) -> "Traffic | None":
     """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
     rows = min(chain.measured for chain in rungs)
     columns = [chain.column("replica")[:rows] for chain in rungs]
+    from metalforge.statistics.traffic import traffic
+
     return traffic(np.array(columns).T) if rows > 1 else None
 
 

@@ -25,7 +25,6 @@ from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
 from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
-from .report.shown import shown_html
 from .report.words import system_name
 from .running.campaign import Campaign
 from .spec import PRESETS, CampaignSpec, load_spec, preset
@@ -70,6 +69,8 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, transition and evidence."""
+        from .report.shown import shown_html
+
         return shown_html(self.state, self.result)
 
     @property

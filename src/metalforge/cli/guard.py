@@ -17,9 +17,9 @@ from metalforge.core.errors import (
     PlacementError,
     PluginError,
 )
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 
-from .streams import lost
+from .output import lost
 
 WRONG, CANNOT, FAULT, AGAIN, INTERRUPTED = 2, 3, 70, 75, 130
 """Wrong usage or input; this machine cannot do it; an internal error; resume it or do it again; interrupted."""

@@ -13,12 +13,11 @@ import typer
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 from metalforge.core.plugins import PluginWarning, load_files
 
 from .guard import EXIT_CODES, guarded
-from .output import print_text
-from .streams import lossy_streams
+from .output import lossy_streams, print_text
 
 VERBS = {
     **dict.fromkeys(("doctor", "devices", "route"), "machine"),

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.array_files import load_array, load_arrays
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
-from metalforge.core.files import replacing
+from metalforge.core.files import escaped, replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear, joined

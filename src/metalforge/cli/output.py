@@ -1,9 +1,17 @@
-"""How the command line shows things: JSON records, tables on a terminal, aligned plain text in a pipe."""
+"""How the command line shows things: JSON records, tables on a terminal, aligned plain text in a pipe.
 
+stdout and stderr may go away: a full disk, a closed descriptor, a reader that left. Work goes on without them. What was
+lost is known at the end, when the exit code says so.
+"""
+
+import io
+import os
 import re
+import select
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import msgspec
 import typer
@@ -12,8 +20,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 from metalforge.core.pages import aligned
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Default: all cores of this process.")]
@@ -63,3 +74,60 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         console.print(table, markup=False)
         return
     print_text("\n".join([title, *(f"  {line}".rstrip() for line in aligned([columns, *rows])), ""]))
+
+
+class _Lossy(io.FileIO):
+    """A descriptor that takes every byte: after the first error, which is kept in `lost`, they go nowhere."""
+
+    lost: OSError | None = None
+
+    def write(self, data: "Buffer", /) -> int:
+        if self.lost is None:
+            try:
+                while (written := super().write(data)) is None:
+                    select.select([], [self], [])
+                return written
+            except OSError as error:
+                self.lost = error
+        return memoryview(data).nbytes
+
+
+def lost(stream: TextIO) -> OSError | None:
+    """Return why something that was written to this stream is lost; None where it is not known to be."""
+    stream.flush()
+    return getattr(getattr(getattr(stream, "buffer", None), "raw", None), "lost", None)
+
+
+@contextmanager
+def lossy_streams() -> Iterator[None]:
+    """Have stdout and stderr take whatever is written to them; streams that somebody put in their place stay."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # A closed one must not become the number of the next file that is opened, such as a journal. It cannot be
+            # written to, so that writing to it is known as a loss.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _lossy(before[0], 1), _lossy(before[1], 2)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _lossy(stream: TextIO | None, descriptor: int) -> TextIO:
+    if stream is not None:
+        if not isinstance(getattr(stream, "buffer", None), io.BufferedWriter | io.FileIO):
+            return stream
+        stream.flush()
+        descriptor = stream.fileno()
+    raw = _Lossy(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if stream is None else stream.encoding,
+        errors="backslashreplace",  # a name that the terminal has no letters for must not end the work
+        line_buffering=descriptor == 2 or raw.isatty(),
+    )

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .guard import AGAIN, is_fault
-from .output import Json, print_json, print_records, print_text
-from .streams import lost
+from .output import Json, lost, print_json, print_records, print_text
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results

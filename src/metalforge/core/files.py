@@ -1,4 +1,7 @@
-"""Opening and replacing files so that nothing half done is ever left behind, and every error names the file."""
+"""Opening and replacing files so that nothing half done is ever left behind, and every error names the file.
+
+Texts of files that others made are shown by `escaped`: a terminal would obey some of their characters.
+"""
 
 import os
 import re
@@ -110,3 +113,14 @@ def replacing(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterat
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def escaped(text: str, *, lines: bool = False) -> str:
+    r"""Return a text whose characters are all printable: others as Python writes them, ``\x1b`` and the like.
+
+    `lines`: line ends stay.
+    """
+    if text.isprintable():
+        return text
+    kept = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)

@@ -4,6 +4,7 @@
 out, which can also price a workload, meter energy and open an engine, on which fields live. `Discovery` is what a
 plug-in's `discover` returns: what it found and what it missed, with the reason and the command that adds it. A
 `Workload` is a kind of work, described by what it needs and how much it is: what `route` places on a substrate.
+`discover` asks every plug-in for what it finds on this machine.
 """
 
 import re
@@ -18,9 +19,12 @@ import msgspec
 from .capabilities import Capability
 from .energy import EnergyMeter
 from .errors import PlacementError
+from .plugins import load_plugins, warn_broken
 from .quantities import Quantity
 
 Property: TypeAlias = str | int | float | bool
+GROUP = "metalforge.substrates"
+"""Entry-point group; a plug-in is a function without arguments that returns a `Discovery`."""
 
 
 class Kind(StrEnum):
@@ -165,3 +169,27 @@ class Discovery(msgspec.Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: "Discovery") -> "Discovery":
         return Discovery(substrates=self.substrates + other.substrates, missing=self.missing + other.missing)
+
+
+_ORDER = (Kind.CPU, Kind.GPU, Kind.NPU)
+
+
+def discover() -> Discovery:
+    """Return everything the plug-ins found, CPUs first, and everything they missed, with reasons.
+
+    Never raises and initialises no device.
+    """
+    found = Discovery()
+    for name, plugin in load_plugins(GROUP).items():
+        try:
+            part = plugin()
+            if not isinstance(part, Discovery) or not all(isinstance(s, Substrate) for s in part.substrates):
+                raise TypeError("discover() must return a metalforge.core.Discovery of substrates")
+        except Exception as error:
+            # One stranger's bug must not hide the rest of the machine.
+            message = f"substrate plug-in `{name}` failed: {type(error).__name__}: {error}"
+            warn_broken(message)
+            part = Discovery(missing=(Missing(what=name, reason=message),))
+        found += part
+    ordered = sorted(found.substrates, key=lambda s: _ORDER.index(s.info.kind))
+    return Discovery(substrates=tuple(ordered), missing=found.missing)

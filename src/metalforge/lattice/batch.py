@@ -5,7 +5,7 @@ couplings, seeds and streams are each chain's own.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,7 @@ from metalforge.native.engine import Batch, BatchEngine, ChainPlace, Sweeps, Tra
 
 from .chain import Chain, UpdateInfo
 from .integrators import scheme
-from .observables import Observables
-
-Columns: TypeAlias = dict[str, list[float]]
-"""What updates of one chain gave, by observable."""
-COLUMNS = (*Observables.__struct_fields__, "delta_h", "accepted")
-"""What a batch measures; sweeps have no accept test."""
+from .observables import COLUMNS, Columns, Observables
 
 
 class BatchUpdate(NamedTuple):

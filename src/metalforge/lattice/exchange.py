@@ -22,8 +22,8 @@ from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row
 from metalforge.native import Stream
 
-from .batch import Columns
 from .chain import Chain
+from .observables import Columns
 from .run import ChainRun
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 import cmath
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 import msgspec
 import numpy as np
@@ -44,6 +44,12 @@ class Observables(msgspec.Struct, frozen=True, kw_only=True):
     def action_density(self) -> float:
         """S / (beta V) = 6 (1 - P)."""
         return 6 * (1 - self.plaquette)
+
+
+Columns: TypeAlias = dict[str, list[float]]
+"""Observables of the updates of one chain, by name."""
+COLUMNS = (*Observables.__struct_fields__, "delta_h", "accepted")
+"""What a batch measures; sweeps have no accept test."""
 
 
 def measure(field: GaugeField) -> Observables:

@@ -21,8 +21,8 @@ from metalforge.core.observables import Measured
 from metalforge.core.phases import PHASES, Phase
 from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
 
-from .batch import COLUMNS, Columns
 from .chain import Chain
+from .observables import COLUMNS, Columns
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
 

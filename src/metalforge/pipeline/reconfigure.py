@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.discovery import discover
 from metalforge.core.errors import find, require_one_of
-from metalforge.core.substrate import spelled
+from metalforge.core.substrate import discover, spelled
 
 from .checks import check
 from .errors import GraphError, PipelineError, failure_of

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 
 from .activations import ActivationName
 from .sparse import to_dense

@@ -19,8 +19,7 @@ from safetensors.numpy import save
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
-from metalforge.core.files import PathLike
+from metalforge.core.files import PathLike, escaped
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
 from .activations import ActivationName

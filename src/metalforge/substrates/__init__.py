@@ -1,11 +1,15 @@
 """Where work can run: a look at the machine, workload profiles, prices, and `route`, which places one on the other."""
 
-from metalforge.core.discovery import discover
+from typing import TYPE_CHECKING
 
-from .catalogue import WORKLOADS, load_workload, workload
-from .meters import ModelledMeter, NvmlMeter, RaplMeter
-from .placing import Decision, Policy, Rejection, route
-from .profiles import PROFILES, DeviceProfile, profile
+from metalforge.core.on_demand import on_demand
+from metalforge.core.substrate import discover
+
+if TYPE_CHECKING:
+    from .catalogue import WORKLOADS, load_workload, workload
+    from .meters import ModelledMeter, NvmlMeter, RaplMeter
+    from .placing import Decision, Policy, Rejection, route
+    from .profiles import PROFILES, DeviceProfile, profile
 
 __all__ = [
     "PROFILES",
@@ -23,3 +27,4 @@ __all__ = [
     "route",
     "workload",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

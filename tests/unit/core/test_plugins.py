@@ -2,7 +2,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from metalforge.core import Discovery, PluginError, UnknownNameError, discovery, plugins
+from metalforge.core import Discovery, PluginError, UnknownNameError, plugins, substrate
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates import discover
 
@@ -49,7 +49,7 @@ def _explode():
 def test_a_plugin_that_fails_while_looking_does_not_hide_the_rest(monkeypatch, plugin, message):
     from metalforge.substrates import cpu
 
-    monkeypatch.setattr(discovery, "load_plugins", lambda group: {"stranger": plugin, "cpu": cpu.discover})
+    monkeypatch.setattr(substrate, "load_plugins", lambda group: {"stranger": plugin, "cpu": cpu.discover})
     with pytest.warns(PluginWarning, match=f"`stranger` failed.*{message}"):
         found = discover()
     assert [s.info.name for s in found.substrates] == ["cpu:0"]

@@ -66,7 +66,6 @@ from .machines import Machines, ThisMachine
 from .monitor import Monitor
 from .notes import EnergyNotes, note_engines, note_heads, note_judged, note_use
 from .orders import pass_over, stage_of
-from .own_weights import kept_weights, with_weights
 from .planner import Planner
 from .planning import planner_of
 from .producer import Producer
@@ -133,6 +132,8 @@ class Campaign(Closing):
         machines.check(spec, lanes)
         chain_files(directory, spec.running.checkpoints).prepare()
         if spec.screening.weights:
+            from .own_weights import with_weights
+
             with_weights(load_heads(spec), Path(spec.screening.weights))
         cpu = producer_here().info
         with _locked(directory) as (lock, held):
@@ -308,6 +309,8 @@ class Campaign(Closing):
         """Run until the campaign is over, or must stop for a command; whoever goes on does so as one that resumes."""
         heads = load_heads(self.spec)
         if self.spec.screening.weights:
+            from .own_weights import kept_weights
+
             heads = kept_weights(heads, self.spec.screening.weights, self.directory, self.book)
         note_heads(self.book, heads)
         with HeadReader(self.spec, heads) as reader:

@@ -11,7 +11,7 @@ from both phases, hot and cold in turn.
 
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from metalforge.campaign.state import CampaignState, ChainLog, ladders_of, serie
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
 from metalforge.campaign.theory import System
-from metalforge.statistics.traffic import Traffic
+
+if TYPE_CHECKING:
+    from metalforge.statistics.traffic import Traffic
 
 STEP = 1.2
 """Steps of the first ladder in 1 / sd(E): erfc(0.6) = 0.40 of the swaps are accepted (the optimum for round trips is
@@ -119,17 +121,19 @@ def _spread(spec: CampaignSpec, system: System, chains: Sequence[ChainLog]) -> f
     return float(np.median(found)) if found and min(found) > 0 else spec.theory.variance_of_energy(system) ** 0.5
 
 
-def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> Traffic | None:
+def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> "Traffic | None":
     """Return how the replicas of ladders at the same couplings moved, once one of them has a complete visit."""
     found = [seen for rungs in ladders if rungs[0].ends and (seen := traffic_of(rungs)) is not None]
     if not found:
         return None
     weights = [one.updates for one in found]
     rates = np.average([one.rates for one in found], axis=0, weights=weights)
+    from metalforge.statistics.traffic import Traffic
+
     return Traffic(rates, sum(one.round_trips for one in found), sum(weights))
 
 
-def refined(coordinates: tuple[float, ...], seen: Traffic) -> tuple[float, ...]:
+def refined(coordinates: tuple[float, ...], seen: "Traffic") -> tuple[float, ...]:
     """Return the couplings with others where swaps are rare, and without those where they are frequent."""
     kept = [coordinates[0]]
     for i in range(1, len(coordinates)):

@@ -18,7 +18,7 @@ from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate
 from metalforge.native._level import MAX_THREADS
 from metalforge.native.engine import BatchEngine, Engine
-from metalforge.substrates import discover, route, workload
+from metalforge.substrates import discover
 
 WORKLOAD = "chain_update"
 OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
@@ -80,8 +80,12 @@ def why_no_cards(spec: CampaignSpec) -> str:
 
 
 def producer_here() -> Substrate:
-    """Return what runs chains here one at a time: of substrates that do, the one `route` takes."""
+    """Return what runs chains here one at a time: of several substrates that do, the one `route` takes."""
     able = {one.info.name: one for one in _with_engines() if not isinstance(one.open_engine(), BatchEngine)}
+    if len(able) == 1:
+        return next(iter(able.values()))
+    from metalforge.substrates import route, workload
+
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 
 

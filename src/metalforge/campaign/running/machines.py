@@ -5,6 +5,7 @@ A campaign is the same wherever its producers are. `ThisMachine` has them as thr
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,6 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.pipeline import Pipeline, Run
 
 from .equipment import Lines, OwnReader
-from .halting import StopFlag
 from .heads import Heads
 from .lanes import ChainLane, check_room, lanes_here
 
@@ -59,6 +59,37 @@ class Machines(Protocol):
 
     def placed(self) -> list[tuple[str, str]]:
         """Return what happened to lanes since the last call, each with its words, for the journal."""
+
+
+class StopFlag:
+    """Asked before every update. Producers in other processes see it as a file, which is there while it is set."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_set, self._elsewhere = False, False
+        self.clear()
+
+    def set(self) -> None:
+        """Stop; may be called from a signal handler."""
+        if not self._is_set:
+            self._is_set = True
+            with suppress(OSError):  # of a disk that failed, which ends the campaign anyway
+                self._path.touch()
+
+    def clear(self) -> None:
+        """Go on; also removes what a process that was killed has left."""
+        self._path.unlink(missing_ok=True)
+        self._is_set = False
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self._is_set or (self._elsewhere and self._path.exists())
+
+    def __getstate__(self) -> Path:
+        return self._path
+
+    def __setstate__(self, path: Path) -> None:
+        self._path, self._is_set, self._elsewhere = path, False, True
 
 
 class ThisMachine:

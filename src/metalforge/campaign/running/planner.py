@@ -25,7 +25,6 @@ from .book import Book
 from .expecting import PeakPriors
 from .orders import Block, Brief, Order, Volley
 from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
-from .sleeping import reason_to_wake
 from .suggestions import AskAhead
 from .visits import Nothing, VisitPlan
 
@@ -602,6 +601,8 @@ class Planner:
         self._estimate_now()
         if self._stops():
             return False
+        from .sleeping import reason_to_wake
+
         if (why := reason_to_wake(self.state, asleep.system)) is None:
             self.stopped_by = "asleep"
             return False

@@ -14,7 +14,6 @@ from .expecting import PeakPriors
 from .heads import Heads
 from .lengths import Lengths
 from .planner import Planner
-from .sleeping import make_sleep
 from .visits import VisitPlan
 
 
@@ -33,10 +32,15 @@ def planner_of(
     steer: Callable[[CampaignSpec, System], Steerer] = steerer_of,
 ) -> Planner:
     """Return the planner of a campaign; without `heads` nobody reads them, `steer` makes the steerer of a volume."""
+    sleep = None
+    if sleeps:
+        from .sleeping import make_sleep
+
+        sleep = make_sleep(book, spec)
     plan = VisitPlan(
         spec=spec,
         steerers={system: steer(spec, system) for system in spec.theory.systems},
-        sleep=make_sleep(book, spec) if sleeps else None,
+        sleep=sleep,
         bits={who.substrate: who.bits for who in lanes},
         lengths=None if heads is None else Lengths(spec, heads),
     )

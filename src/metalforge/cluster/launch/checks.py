@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 
 _SLURM_TIMES = (
     r"(?P<minutes>\d+)(:(?P<seconds>[0-5]?\d))?",

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 from metalforge.core.pages import TextTable, aligned
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost

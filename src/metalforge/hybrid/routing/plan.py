@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from metalforge.core.errors import find
-from metalforge.core.escapes import escaped
+from metalforge.core.files import escaped
 from metalforge.core.pages import TextTable, aligned
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,8 +17,10 @@ from metalforge.campaign.report.result import CampaignResult
 from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import Estimate
 
-from .quarks import Quarks
 from .words import TEXTS, say
+
+if TYPE_CHECKING:
+    from .quarks import Quarks
 
 BETA = r"$\beta = 6/g^2$"
 
@@ -32,7 +35,7 @@ def draw_plaquette(result: CampaignResult) -> Drawn:
     return drawn("plaquette", figure, TEXTS)
 
 
-def draw_quarks(result: CampaignResult, quarks: Mapping[str, Quarks]) -> Drawn:
+def draw_quarks(result: CampaignResult, quarks: "Mapping[str, Quarks]") -> Drawn:
     """Draw loop, condensate and disconnected susceptibility against beta, with the peak of each volume."""
     figure, axes = axes_of(3, 1, (7.4, 8.2), sharex=True)
     fields = ("re_loop", "condensate", "disconnected")
@@ -49,7 +52,7 @@ def draw_quarks(result: CampaignResult, quarks: Mapping[str, Quarks]) -> Drawn:
     return drawn("quarks", figure, TEXTS)
 
 
-def _quark(quarks: Mapping[str, Quarks], field: str, chain: ChainResult) -> Estimate:
+def _quark(quarks: "Mapping[str, Quarks]", field: str, chain: ChainResult) -> Estimate:
     found: Estimate = getattr(quarks[chain.id], field)
     return found
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from math import log
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from metalforge.campaign.findings import finding
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.theory import System
-from metalforge.conductor.adopting import TaughtChain
 from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.retrain import MeanFrames
 from metalforge.conductor.scaling import transition_curve, transition_on
@@ -35,6 +34,9 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.statistics import gamma_method
 
 from .theory import lattice_of
+
+if TYPE_CHECKING:
+    from metalforge.conductor.adopting import TaughtChain
 
 ENOUGH = 50.0
 """Effective samples of |L| below which a chain's tau_int is mostly noise: it is then known to a third or so."""
@@ -175,13 +177,14 @@ class TaughtCampaign(NamedTuple):
     """What the chains of one campaign teach, and the SHA-256 of its journal."""
 
     sha256: str
-    chains: tuple[TaughtChain, ...]
+    chains: "tuple[TaughtChain, ...]"
 
 
 def taught_by(directory: Path, weights: EsnWeights) -> TaughtCampaign:
     """Return what the campaign of a directory teaches the heads of weights; it must have ended."""
     from metalforge.campaign.results import load  # a campaign that runs has no use for it
     from metalforge.campaign.store.directory import JOURNAL
+    from metalforge.conductor.adopting import TaughtChain
 
     with naming(directory):
         state = load(directory).state

@@ -18,9 +18,9 @@ from metalforge.campaign.running.watch import HeadWatch
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
-from metalforge.lattice.batch import Columns, kind_of
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
+from metalforge.lattice.observables import Columns
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import rounds_to_doubles
@@ -81,7 +81,11 @@ class LatticePoint(PointChain):
     @property
     def kind(self) -> tuple[object, ...] | None:
         """What chains of a batch have in common; None where it moves alone."""
-        return kind_of(self.run.chain) if self.run.in_batches else None
+        if not self.run.in_batches:
+            return None
+        from metalforge.lattice.batch import kind_of
+
+        return kind_of(self.run.chain)
 
     @property
     def replica(self) -> int:

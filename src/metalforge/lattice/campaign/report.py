@@ -17,7 +17,6 @@ from metalforge.statistics.estimate import with_error
 
 from .advice import known_of, size_cautions, spacing_cautions
 from .published import INDEPENDENT, PUBLISHED
-from .quarks import quarks_of
 from .theory import Lattice, lattice_of
 from .words import say
 
@@ -101,8 +100,11 @@ class LatticeReport(PeakReport):
         made = draw_peak(state, result, curves)
         made += [draw_plaquette(result)] if made else []
         made += [*compared, *draw_more(state, result)]
-        if quarks := quarks_of(state):
-            made.append(draw_quarks(result, quarks))
+        if lattice_of(state.spec).flavors:
+            from .quarks import quarks_of
+
+            if quarks := quarks_of(state):
+                made.append(draw_quarks(result, quarks))
         if any("accepted" in chain.values for chain in result.chains):
             made.append(draw_hmc(result))
         return made + draw_evidence(state, found, {"loop-plane": loop_planes(state)}, TEXTS)
@@ -149,6 +151,8 @@ def quarks_section(state: CampaignState, result: CampaignResult, figures: Figure
     known = known_of(lattice_of(state.spec))
     if not known:
         return ""
+    from .quarks import quarks_of
+
     quarks = quarks_of(state)
     rows = [
         (

@@ -298,7 +298,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     @property
     def batches(self) -> bool:
         """A batch of links makes sweeps; observables that no kernel measures are measured on the host."""
-        from metalforge.lattice.batch import COLUMNS
+        from metalforge.lattice.observables import COLUMNS
 
         return self.algorithm == "heatbath" and set(self.columns()) <= set(COLUMNS)
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
-from metalforge.core.escapes import escaped
-from metalforge.core.files import naming, opened
+from metalforge.core.files import escaped, naming, opened
 from metalforge.hybrid.model.ops import Shape
 
 from .operators import ML_OPERATORS, REASONS, onnx_library
