@@ -10,7 +10,6 @@ their lines to one file. A campaign that is in the file is not run again, whoeve
 `--shard table` runs nothing and prints it.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
 
 from .exact_model import CROSSOVER, DIMS, FIRST_ORDER, LARGE, RARE, STUCK, ExactChains, ExactModel
-from .lines import append_lines, file_of, read_lines, shard_of
+from .lines import Job, OutcomeFile
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 from .rehearsal import WARM_UP, rehearsal_spec, rehearse
 
@@ -251,30 +250,19 @@ ONE, TWO = (0.63, 0.73), 0.94
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
     cases = QUICK_CASES if settings.quick else CASES
-    outcomes = [] if settings.quick else read_outcomes(file_of(settings, FILE))
-    known = {(outcome.case, outcome.seed) for outcome in outcomes}
+    file = OutcomeFile(settings, FILE, CoverageOutcome, lambda one: (one.case, one.seed))
     here = {"cpu", *(substrate.info.name for substrate in discover().substrates)}
-    wanted = [job for job in jobs_of(cases, settings.seed) if settings.only in job.case.name]
-    mine = [job for job in shard_of(wanted, settings.shard) if job.case.substrate in here]
-    jobs = [job for job in mine if not {(job.case.name, seed) for seed in job.seeds} <= known]
-    began, longest = time.monotonic(), 0.0
-    for number, job in enumerate(jobs):
-        if not settings.quick and time.monotonic() - began + longest > SHARD_S:
-            break
-        progress(number, len(jobs), f"{job.case.name}, seeds {job.seeds[0]} to {job.seeds[-1]}")
-        before = time.monotonic()
-        found = run_job(job, __version__)
-        longest = max(longest, time.monotonic() - before)
-        if not settings.quick:
-            append_lines(file_of(settings, FILE), found)
-        outcomes += found
-    # Others may have added theirs meanwhile.
-    return _result(cases, outcomes if settings.quick else read_outcomes(file_of(settings, FILE)))
-
-
-def read_outcomes(path: Path) -> list[CoverageOutcome]:
-    """Return the campaigns in a file, each once."""
-    return list({(one.case, one.seed): one for one in read_lines(path, CoverageOutcome)}.values())
+    jobs = [
+        Job(
+            f"{job.case.name}, seeds {job.seeds[0]} to {job.seeds[-1]}",
+            [(job.case.name, seed) for seed in job.seeds],
+            job,
+        )
+        for job in jobs_of(cases, settings.seed)
+        if job.case.substrate in here
+    ]
+    outcomes = file.run(jobs, lambda job: run_job(job, __version__), progress, longest_s=SHARD_S)
+    return _result(cases, list(outcomes.values()))
 
 
 def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarray, np.ndarray]:

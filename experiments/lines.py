@@ -1,16 +1,18 @@
-"""Outcomes of long experiments, a line of JSON each: what is in the file is not run again, whoever ran it."""
+"""Outcomes of long studies, a line of JSON each: what is in the file is not run again, whoever ran it."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import cache_folder, naming, read_bytes
 
-from .protocol import Settings
+from .protocol import Progress, Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
 J = TypeVar("J")
@@ -18,9 +20,49 @@ TABLE = "table"
 """The shard that runs nothing and makes the table of what is there."""
 
 
-def file_of(settings: Settings, name: str) -> Path:
-    """Return the file of an experiment: the one that was named, or one in the cache folder."""
-    return Path(settings.file) if settings.file else cache_folder() / name
+class Job(NamedTuple, Generic[J]):
+    """One part of a long study: its name, the keys of its outcomes, and what is to be run."""
+
+    name: str
+    keys: Iterable[Hashable]
+    what: J
+
+
+class OutcomeFile(Generic[S]):
+    """The outcomes of a study in a file, each once by its key. A quick run has no file and keeps nothing."""
+
+    def __init__(self, settings: Settings, name: str, kind: type[S], key: Callable[[S], Hashable]) -> None:
+        self._settings, self._kind, self._key = settings, kind, key
+        self._path = Path(settings.file) if settings.file else cache_folder() / name
+        self.known: dict[Hashable, S] = {}
+        self._read()
+
+    def run(
+        self, jobs: Iterable[Job[J]], work: Callable[[J], Sequence[S]], progress: Progress, *, longest_s: float = inf
+    ) -> dict[Hashable, S]:
+        """Run the jobs of this shard that are not in the file, and return all outcomes by their keys.
+
+        No job is begun that might end more than `longest_s` after the first.
+        """
+        wanted = [job for job in jobs if self._settings.only in job.name]
+        mine = [job for job in shard_of(wanted, self._settings.shard) if not set(job.keys) <= self.known.keys()]
+        began, longest = time.monotonic(), 0.0
+        for number, job in enumerate(mine):
+            before = time.monotonic()
+            if not self._settings.quick and before - began + longest > longest_s:
+                break
+            progress(number, len(mine), job.name)
+            found = work(job.what)
+            longest = max(longest, time.monotonic() - before)
+            if not self._settings.quick:
+                append_lines(self._path, found)
+            self.known |= {self._key(one): one for one in found}
+        self._read()  # other shards may have added theirs meanwhile
+        return self.known
+
+    def _read(self) -> None:
+        if not self._settings.quick:
+            self.known |= {self._key(one): one for one in read_lines(self._path, self._kind)}
 
 
 def read_lines(path: Path, kind: type[S]) -> list[S]:

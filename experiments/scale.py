@@ -36,7 +36,7 @@ from metalforge.lattice.campaign import Lattice
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 
-from .lines import append_lines, file_of, read_lines, shard_of
+from .lines import Job, OutcomeFile
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 from .scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, SimulatedLattice, lattice_of
 from .scale_run import SimulatedCampaign
@@ -279,18 +279,13 @@ NODES = 3
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the cases that are not in the file and the campaigns on cores, and return the table of them."""
     cases = [case for case in (QUICK_CASES if settings.quick else CASES) if settings.only in case.name]
-    known = [] if settings.quick else read_lines(file_of(settings, FILE), ScaleOutcome)
-    outcomes = {one.case: one for one in known if one.seed == settings.seed}
-    wanted = [case for case in shard_of(cases, settings.shard) if case.name not in outcomes]
-    for number, case in enumerate(wanted):
-        progress(number, len(wanted) + 1, case.name)
-        outcomes[case.name] = run_case(case, settings.seed)
-        if not settings.quick:
-            append_lines(file_of(settings, FILE), [outcomes[case.name]])
-    progress(len(wanted), len(wanted) + 1, "cores and nodes of this machine")
+    jobs = [Job(case.name, [(case.name, settings.seed)], case) for case in cases]
+    file = OutcomeFile(settings, FILE, ScaleOutcome, lambda one: (one.case, one.seed))
+    known = file.run(jobs, lambda case: [run_case(case, settings.seed)], progress)
+    progress(0, 1, "cores and nodes of this machine")
     seconds = 2.0 if settings.quick else 12.0
     pairs = [] if settings.only else beside_this_machine(seconds, settings.seed, quick=settings.quick)
-    return _result([outcomes[case.name] for case in cases if case.name in outcomes], pairs)
+    return _result([known[key] for case in cases if (key := (case.name, settings.seed)) in known], pairs)
 
 
 def time_to_target(outcome: ScaleOutcome, constant: float) -> float:

@@ -18,8 +18,8 @@ stopped at any time, the table (`--shard table`) is of all arms alike. They run 
 chains at a time there as on cores, so that many processes share it.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,7 +41,7 @@ from metalforge.conductor.scaling import VARIABLES, transition_curve
 from metalforge.lattice.campaign import Lattice
 from metalforge.substrates import discover
 
-from .lines import append_lines, file_of, read_lines, shard_of
+from .lines import Job, OutcomeFile
 from .protocol import Progress, Result, Settings, experiment
 from .steering_table import SteeringOutcome, result_of
 
@@ -53,7 +53,7 @@ CHAINS = 2
 ORACLE = 0.003
 """Width of the oracle's prior: well below any reach here."""
 SHARD_S = 3000.0
-"""Longest time of a shard: no campaign is begun after it."""
+"""Longest time of a shard: no campaign is begun that might end after it."""
 ARMS = ("uniform", "process", "base", "conductor", "oracle")
 
 
@@ -251,32 +251,18 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
 @experiment("steering", "What is it worth to know where to look: work to an established target, error at a fixed work?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
-    cases, path = QUICK_CASES if settings.quick else CASES, file_of(settings, FILE)
-    outcomes = [] if settings.quick else read_outcomes(path)
-    known = {(one.case, one.arm, one.seed) for one in outcomes}
-    wanted = [job for job in jobs_of(cases, settings.seed) if settings.only in f"{job.case.name}, {job.arm}"]
-    mine = shard_of(wanted, settings.shard)
-    jobs = [job for job in mine if (job.case.name, job.arm, job.seed) not in known]
-    substrate = _card() if jobs else ""
-    began = time.monotonic()
-    for number, job in enumerate(jobs):
-        if time.monotonic() - began > SHARD_S:
-            break
-        progress(number, len(jobs), f"{job.case.name}, {job.arm}, seed {job.seed}")
-        found = run_job(job, substrate)
-        outcomes.append(found)
-        if not settings.quick:
-            append_lines(path, [found])
-    # Others may have added theirs meanwhile.
-    return result_of({case.name: case.arms for case in cases}, outcomes if settings.quick else read_outcomes(path))
+    cases = QUICK_CASES if settings.quick else CASES
+    file = OutcomeFile(settings, FILE, SteeringOutcome, lambda one: (one.case, one.arm, one.seed))
+    jobs = [
+        Job(f"{job.case.name}, {job.arm}, seed {job.seed}", [(job.case.name, job.arm, job.seed)], job)
+        for job in jobs_of(cases, settings.seed)
+    ]
+    outcomes = file.run(jobs, lambda job: [run_job(job, _gpu())], progress, longest_s=SHARD_S)
+    return result_of({case.name: case.arms for case in cases}, list(outcomes.values()))
 
 
-def read_outcomes(path: Path) -> list[SteeringOutcome]:
-    """Return the campaigns in a file, each once."""
-    return list({(one.case, one.arm, one.seed): one for one in read_lines(path, SteeringOutcome)}.values())
-
-
-def _card() -> str:
-    """Return where campaigns run: on the first card, or on cores."""
-    cards = (one.info.name for one in discover().substrates if one.info.name.startswith("cuda"))
-    return next(cards, "cpu")
+@cache
+def _gpu() -> str:
+    """Return where campaigns run: on the first GPU, or on cores."""
+    gpus = (one.info.name for one in discover().substrates if one.info.name.startswith("cuda"))
+    return next(gpus, "cpu")

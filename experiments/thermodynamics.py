@@ -32,7 +32,7 @@ from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
-from .lines import TABLE, append_lines, file_of, read_lines
+from .lines import Job, OutcomeFile
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, words
 
 FILE = "thermodynamics.jsonl"
@@ -130,14 +130,9 @@ def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFoun
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns that are not in the file, and return the table of all that are."""
     volumes = QUICK if settings.quick else VOLUMES
-    file = file_of(settings, FILE)
-    known = {} if settings.quick else {line.dims: line for line in read_lines(file, VolumeFound)}
-    missing = [] if settings.shard == TABLE else [volume for volume in volumes if volume.dims not in known]
-    for number, volume in enumerate(missing):
-        progress(number, len(missing), f"{system_name(volume.dims)}, {volume.seconds:g} s")
-        known[volume.dims] = found = run_volume(volume, settings.seed)
-        if not settings.quick:
-            append_lines(file, [found])
+    jobs = [Job(f"{system_name(volume.dims)}, {volume.seconds:g} s", [volume.dims], volume) for volume in volumes]
+    file = OutcomeFile(settings, FILE, VolumeFound, lambda one: one.dims)
+    known = file.run(jobs, lambda volume: [run_volume(volume, settings.seed)], progress)
     left = [volume.dims for volume in volumes if volume.dims not in known]
     return _result([known[volume.dims] for volume in volumes if volume.dims in known], left)
 

@@ -37,7 +37,7 @@ from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
 from .lammps import lammps_is_here, lammps_segments
-from .lines import append_lines, file_of, read_lines, shard_of
+from .lines import Job, OutcomeFile
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 
 FILE = "transport.jsonl"
@@ -96,6 +96,10 @@ class TransportPart(NamedTuple):
         """Such as `kappa 1, Gamma 72, metalforge 3`."""
         return f"{self.point.name}, {self.code} {self.stream}"
 
+    def key(self, seed: int) -> tuple[float, float, str, int, int]:
+        """Return the key of the line that this run leaves."""
+        return self.point.kappa, self.point.gamma, self.code, self.stream, seed
+
 
 class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one run left: a line of the experiment's file."""
@@ -118,9 +122,9 @@ class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """That was asked for; the first lines do not say, and are of 100."""
 
     @property
-    def key(self) -> tuple[float, float, str, int]:
-        """What it is of."""
-        return self.kappa, self.gamma, self.code, self.stream
+    def key(self) -> tuple[float, float, str, int, int]:
+        """State point, code, stream and seed."""
+        return self.kappa, self.gamma, self.code, self.stream, self.seed
 
 
 def parts(points: Sequence[StatePoint], *, peer: bool) -> list[TransportPart]:
@@ -182,29 +186,21 @@ def _volleys(parts: Sequence[TransportPart], engine: Engine) -> list[list[Transp
 @experiment("transport", "What are diffusion and viscosity of the Yukawa plasma, from weak coupling to freezing?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Do the runs that are not in the file, and return the table of all that are."""
-    points, file = QUICK if settings.quick else POINTS, file_of(settings, FILE)
-    every = read_lines(file, TransportFound) if not settings.quick else []
-    known = {line.key: line for line in every if line.seed == settings.seed}
-    wanted = parts(points, peer="lammps" in settings.only)
+    points = QUICK if settings.quick else POINTS
+    file = OutcomeFile(settings, FILE, TransportFound, lambda one: one.key)
     if "lammps" in settings.only and not lammps_is_here():
         raise SpecError("LAMMPS is not installed\nhint: pip install lammps mpich, in this environment")
-    missing = [part for part in wanted if settings.only in part.name and _key(part) not in known]
-    mine = shard_of(missing, settings.shard)
+    wanted = [part for part in parts(points, peer="lammps" in settings.only) if settings.only in part.name]
+    missing = [part for part in wanted if part.key(settings.seed) not in file.known]
     engine = engine_here("auto")
     if engine.name.startswith("cpu"):
         engine = cpu_engine(threads=1)
-    volleys = _volleys(mine, engine)
-    for number, together in enumerate(volleys):
-        progress(number, len(volleys), together[0].name)
-        found = run_parts(together, settings.seed, engine)
-        known |= {one.key: one for one in found}
-        if not settings.quick:
-            append_lines(file, found)
-    return _result(points, list(known.values()))
-
-
-def _key(part: TransportPart) -> tuple[float, float, str, int]:
-    return part.point.kappa, part.point.gamma, part.code, part.stream
+    jobs = [
+        Job(together[0].name, [part.key(settings.seed) for part in together], together)
+        for together in _volleys(missing, engine)
+    ]
+    found = file.run(jobs, lambda together: run_parts(together, settings.seed, engine), progress).values()
+    return _result(points, [line for line in found if line.seed == settings.seed])
 
 
 HEAD = (

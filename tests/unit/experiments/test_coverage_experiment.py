@@ -12,10 +12,10 @@ from experiments.coverage import (
     CoverageOutcome,
     jobs_of,
     pulls_of,
-    read_outcomes,
     run_job,
 )
 from experiments.exact_model import CROSSOVER, FIRST_ORDER, ExactChains
+from experiments.lines import read_lines
 from experiments.protocol import quiet
 from experiments.rehearsal import rehearsal_spec, rehearse
 from metalforge.campaign.findings import finding
@@ -110,16 +110,16 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path, counted):
     path = tmp_path / "coverage.jsonl"
     coverage.run(Settings(file=str(path)), quiet)
     path.write_bytes(path.read_bytes()[:-20])
-    assert len(read_outcomes(path)) == 3
+    assert len(read_lines(path, CoverageOutcome)) == 3
     coverage.run(Settings(file=str(path)), quiet)
-    assert (len(counted), len(read_outcomes(path))) == (5, 4)
+    assert (len(counted), len(read_lines(path, CoverageOutcome))) == (5, 4)
 
 
 def test_a_file_of_something_else_and_a_shard_that_is_none_are_refused(tmp_path):
     path = tmp_path / "other.jsonl"
     path.write_text('{"a": 1}\n')
     with pytest.raises(SpecError, match="none of its 1 lines"):
-        read_outcomes(path)
+        read_lines(path, CoverageOutcome)
     for shard in ("3/2", "0/2", "x", "1"):
         with pytest.raises(SpecError, match="shard"):
             coverage.run(Settings(shard=shard, file=str(tmp_path / "f")), quiet)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import steering
+from experiments.lines import read_lines
 from experiments.protocol import Settings, quiet
 from experiments.steering import (
     CASES,
@@ -169,6 +170,6 @@ def test_shards_add_their_lines_to_one_file_and_run_nothing_twice(tmp_path, monk
     assert len(result.table) == 1 + len(CASES[0].arms)
     more = tmp_path / "more.jsonl"
     run(Settings(file=str(more), only="5.8, oracle"), quiet)
-    assert {one.arm for one in steering.read_outcomes(more)} == {"oracle"}
+    assert {one.arm for one in read_lines(more, SteeringOutcome)} == {"oracle"}
     with pytest.raises(SpecError, match="i/n"):
         run(Settings(shard="3/2", file=file), quiet)
