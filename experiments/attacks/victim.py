@@ -29,7 +29,7 @@ from scipy.special import log_softmax
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, require_known
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import INPUT_LEVELS, NativeLayer
+from metalforge.hybrid.esn.rectifiers import INPUT_LEVELS, NativeLayer
 from metalforge.hybrid.routing.jobs import LEVELS
 from metalforge.reservoir.gradient import backwards
 from metalforge.reservoir.weights import EsnWeights
@@ -61,11 +61,13 @@ def _linear(esn: HybridEsn) -> EsnWeights:
 
 
 def _native(esn: HybridEsn) -> EsnWeights:
-    weights, inputs, dtype, path = esn.weights, esn.weights.inputs, esn.weights.dtype, esn.path
-    assert isinstance(path, NativeLayer)
-    gain = 1 / (LEVELS * path.quantized.scales * path.step)
+    weights, inputs, dtype = esn.weights, esn.weights.inputs, esn.weights.dtype
+    assert esn.path is not None  # a network on a device has one
+    layer = esn.path.blocks[0].product
+    assert isinstance(layer, NativeLayer)
+    gain = 1 / (LEVELS * layer.quantized.scales * layer.step)
     line_units = group_ranges((inputs, esn.ranges.u / INPUT_LEVELS), (weights.units, 1 / LEVELS))
-    lines = gain[:, np.newaxis] * path.quantized.dequantize() / line_units
+    lines = gain[:, np.newaxis] * layer.quantized.dequantize() / line_units
     return replace(
         weights,
         activation="bounded_relu",

@@ -1,9 +1,9 @@
-"""One model over two substrates: a graph and a device go in, a plan that explains itself and its results come out.
+"""Run one model on two substrates: plan a graph for an NPU and the host, run the plan, and read what it costs.
 
-`model` has graphs of ops, from networks made here and from ONNX; `routing` places them, `running` executes plans.
-`esn` holds networks with their product on an NPU, `chunking` those that are larger than one, `learning` trains on the
-device. `evaluation` says what a model costs and loses on a chip, `search` finds a network for a task, and `attacks`
-tells how easily one is fooled. What is found or made is written by `deploy` and comes back by `load`, in any process.
+`model` holds graphs of ops, from networks made here and from ONNX; `routing` places them, `running` executes plans.
+`esn` holds networks in software, on an NPU, or in chunks on both; `learning` trains on the device. `evaluation`
+measures what a model costs and loses on a chip, and `search` finds a network for a task. `deploy` writes a model to a
+file, and `load` reads it in any process.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from .deployed import Deployed, deploy, load
+    from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
     from .esn.selector import SubstrateSelector
     from .esn.tasks import PrecisionChoice, Task, loss, refit
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .running.values import OutputMerger
 
 __all__ = [
+    "ChunkPlan",
     "Deployed",
     "DeviceFallbackWarning",
     "Evaluation",
@@ -45,6 +47,7 @@ __all__ = [
     "load",
     "load_onnx",
     "loss",
+    "plan_chunks",
     "refit",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

@@ -5,11 +5,12 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
-from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid import HybridEsn, plan_chunks
+from metalforge.hybrid.esn.paths import RowBlock
 from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError, with_variable
 from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
@@ -27,21 +28,33 @@ def series():
     return np.random.default_rng(2).uniform(-1, 1, (30, INPUTS))
 
 
+def chunked(weights, device=None, **planning):
+    return HybridEsn.from_weights(weights).with_chunks(device or EmulatedDevice(), **planning)
+
+
 @pytest.mark.parametrize("size", [16, 37])
 @pytest.mark.parametrize("kind", ["dense", "csr", "block16"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_software_chunks_give_the_bits_of_the_whole_network(series, kind, size, dtype):
-    weights = network(kind=kind, dtype=dtype)
-    chunked = ChunkedEsn.from_weights(weights, chunk_units=size)
-    assert len(chunked.plan.chunks) == -(-UNITS // size)
-    assert np.array_equal(chunked.run(series), Engine(weights).run(series.astype(dtype)))
+def test_rows_in_software_have_the_bits_of_the_whole_network(series, kind, size, dtype):
+    weights, u = network(kind=kind, dtype=dtype), series.astype(dtype)
+    states = Engine(weights).run(u)
+    for rows in (range(size), range(size, 2 * size), range(2 * size, UNITS)):
+        block = RowBlock(weights, rows, None, "fallback")
+        found = block.in_software(u[1:], states[:-1])
+        assert np.array_equal(found, states[1:, rows.start : rows.stop])
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "piecewise_tanh"])
-def test_software_chunks_keep_the_bits_of_every_activation(series, activation):
+def test_rows_in_software_keep_the_bits_of_every_activation(series, activation):
     weights = network(activation=activation, spectral_radius=0.5)
-    found = ChunkedEsn.from_weights(weights, chunk_units=37).run(series)
-    assert np.array_equal(found, Engine(weights).run(series))
+    planning = {"ranges": Ranges(1.0, 1.0), "chunk_units": 37, "device_units": 37}
+    esn = chunked(weights, **planning)
+    for u in series:
+        before = esn.state
+        assert np.array_equal(esn.step(u)[37:], Engine(weights).step(before, u)[37:])
+    nothing = chunked(weights, device_units=0)
+    assert np.array_equal(nothing.run(series), Engine(weights).run(series))
+    assert nothing.plan.device_units == 0
 
 
 @pytest.mark.parametrize(
@@ -57,17 +70,15 @@ def test_software_chunks_keep_the_bits_of_every_activation(series, activation):
 )
 def test_device_chunks_give_the_bits_of_the_whole_network_on_the_device(series, size, precision, inputs):
     weights = network()
-    chunked = ChunkedEsn.from_weights(
-        weights, EmulatedDevice(), chunk_units=size, precision=precision, inputs=inputs, overflow="swap"
-    )
+    esn = chunked(weights, chunk_units=size, precision=precision, inputs=inputs, overflow="swap")
     whole = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision=precision, inputs=inputs)
-    assert chunked.plan.device_units == UNITS
-    assert np.array_equal(chunked.run(series[:8]), whole.run(series[:8]))
+    assert esn.plan.device_units == UNITS
+    assert np.array_equal(esn.run(series[:8]), whole.run(series[:8]))
 
 
 def test_a_mixed_network_takes_each_row_from_its_substrate(series):
     weights = network()
-    mixed = ChunkedEsn.from_weights(weights, EmulatedDevice(), chunk_units=25, device_units=50)
+    mixed = chunked(weights, chunk_units=25, device_units=50)
     assert [chunk.place for chunk in mixed.plan.chunks] == ["device", "device", "software", "software"]
     hybrid = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8")
     for u in series:
@@ -84,8 +95,8 @@ def test_batches_and_single_samples_agree(series):
     weights = network()
     batch = np.stack([series, series[::-1]])
     # With W_in on the host its product is NumPy's, whose last bit may depend on the batch; the device's may not.
-    for device in (None, EmulatedDevice()):
-        one = ChunkedEsn.from_weights(weights, device, chunk_units=40, inputs="device")
+    for units in (0, UNITS):
+        one = chunked(weights, chunk_units=40, inputs="device", device_units=units)
         alone = []
         for rows in batch:
             one.reset()
@@ -97,19 +108,19 @@ def test_batches_and_single_samples_agree(series):
 def test_feedback_and_readout_are_those_of_the_hybrid_network(series):
     rng = np.random.default_rng(4)
     weights = network(feedback=2, feedback_scaling=0.3).with_readout(rng.normal(size=(2, UNITS)) * 0.1)
-    chunked = ChunkedEsn.from_weights(weights, EmulatedDevice(), chunk_units=30)
+    esn = chunked(weights, chunk_units=30)
     whole = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8")
-    found = chunked.run(series)
+    found = esn.run(series)
     assert found.shape == (len(series), 2)
     assert np.array_equal(found, whole.run(series))
-    software = ChunkedEsn.from_weights(weights, chunk_units=30)
+    software = chunked(weights, device_units=0)
     assert np.array_equal(software.run(series), HybridEsn.from_weights(weights).run(series))
 
 
 def test_programs_do_not_overlap_and_one_changes_without_the_others(series):
     weights = network()
     device = EmulatedDevice()
-    esn = ChunkedEsn.from_weights(weights, device, chunk_units=25)
+    esn = chunked(weights, device, chunk_units=25)
     used = [processor for slot in device.slots() for processor in device.placement(slot).processors]
     assert len(used) == len(set(used)) == 4
     changed = "rows 25 .. 49/rows25"
@@ -119,7 +130,7 @@ def test_programs_do_not_overlap_and_one_changes_without_the_others(series):
     assert np.array_equal(device.get_variable("rows25/weights", changed), -old)
     assert {slot: device.fingerprint(slot) for slot in others} == others
     esn.state = np.ones(UNITS) / 2
-    twin = ChunkedEsn.from_weights(weights, EmulatedDevice(), chunk_units=25)
+    twin = chunked(weights, chunk_units=25)
     twin.state = np.ones(UNITS) / 2
     one, other = esn.step(series[0]), twin.step(series[0])
     same = one == other
@@ -132,7 +143,7 @@ def test_what_does_not_fit_is_swapped_and_counted(series):
     weights = network()
     device = EmulatedDevice("akd1000-claimed")  # five programs at a time
     plan = plan_chunks(weights, device.profile, chunk_units=10, overflow="swap")
-    esn = ChunkedEsn(weights, plan, device)
+    esn = HybridEsn.from_weights(weights).with_chunks(device, plan)
     assert len(device.slots()) == 5
     found = esn.run(series[:10])
     whole = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8")
@@ -148,7 +159,7 @@ def test_reloads_are_part_of_the_modelled_step():
     weights = make_esn(120, 1, seed=3)
     device = EmulatedDevice()
     plan = plan_chunks(weights, device.profile, chunk_units=4, overflow="swap")  # 30 programs, 22 processors
-    esn = ChunkedEsn(weights, plan, device)
+    esn = HybridEsn.from_weights(weights).with_chunks(device, plan)
     assert plan.swaps.reloads == 8
     u = np.zeros((8, 1))
     esn.run(u[:4])  # the turns settle
@@ -164,7 +175,7 @@ def test_reloads_are_part_of_the_modelled_step():
 def test_an_evicted_program_comes_back_with_its_variables(series):
     weights = network()
     device = EmulatedDevice("akd1000-claimed")
-    esn = ChunkedEsn.from_weights(weights, device, chunk_units=10, overflow="swap")
+    esn = chunked(weights, device, chunk_units=10, overflow="swap")
     name = "rows 90 .. 99/rows90"
     assert name not in device.slots()
     zeros = np.zeros_like(esn.programs.program(name).layers[0].weights)
@@ -178,8 +189,8 @@ def test_an_evicted_program_comes_back_with_its_variables(series):
 def test_a_vanished_device_is_survived_from_the_same_state(series):
     weights = network()
     device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=10),)))  # in the third step, at the second of 4 chunks
-    esn = ChunkedEsn.from_weights(weights, device, chunk_units=25)
-    healthy = ChunkedEsn.from_weights(weights, EmulatedDevice(), chunk_units=25)
+    esn = chunked(weights, device, chunk_units=25)
+    healthy = chunked(weights, chunk_units=25)
     assert np.array_equal(esn.run(series[:2]), healthy.run(series[:2]))
     before = esn.state
     with pytest.warns(DeviceFallbackWarning, match="software goes on"):
@@ -191,21 +202,22 @@ def test_a_vanished_device_is_survived_from_the_same_state(series):
         fourth = esn.step(series[3])
     assert np.array_equal(fourth, Engine(weights).step(third, series[3]))
     esn.run(series[4:])
-    fallbacks = esn.statistics().fallbacks
+    assert esn.statistics().fallbacks == 28
+    fallbacks = esn.path.fallbacks
     assert fallbacks == {"rows 0 .. 24": 27, "rows 25 .. 49": 28, "rows 50 .. 74": 28, "rows 75 .. 99": 28}
 
 
 def test_one_timeout_is_tried_again_and_changes_nothing(series):
     weights = network()
-    esn = ChunkedEsn.from_weights(weights, EmulatedDevice(faults=FaultPlan(faults=(Timeout(at=6),))), chunk_units=25)
-    healthy = ChunkedEsn.from_weights(weights, EmulatedDevice(), chunk_units=25)
+    esn = chunked(weights, EmulatedDevice(faults=FaultPlan(faults=(Timeout(at=6),))), chunk_units=25)
+    healthy = chunked(weights, chunk_units=25)
     assert np.array_equal(esn.run(series), healthy.run(series))
-    assert esn.statistics().fallbacks == {}
+    assert esn.statistics().fallbacks == 0
 
 
 def test_raise_lets_the_error_through_before_anything_changed(series):
     device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=6),)))
-    esn = ChunkedEsn.from_weights(network(), device, chunk_units=25, on_device_failure="raise")
+    esn = chunked(network(), device, chunk_units=25, on_device_failure="raise")
     esn.step(series[0])
     before = esn.state
     with pytest.raises(DeviceGoneError):
@@ -216,7 +228,7 @@ def test_raise_lets_the_error_through_before_anything_changed(series):
 
 def test_statistics_keep_measured_and_modelled_apart(series):
     device = EmulatedDevice()
-    esn = ChunkedEsn.from_weights(network(), device, chunk_units=50)
+    esn = chunked(network(), device, chunk_units=50)
     esn.run(series)
     done = esn.statistics()
     assert isinstance(done.host, Measured)
@@ -230,14 +242,12 @@ def test_statistics_keep_measured_and_modelled_apart(series):
 def test_what_is_wrong_is_told(series):
     weights = network()
     plan = plan_chunks(weights, chunk_units=50)
-    with pytest.raises(SpecError, match="give `device`"):
-        ChunkedEsn(weights, plan)
     with pytest.raises(SpecError, match="100 units"):
-        ChunkedEsn(make_esn(50, 1, seed=1), plan, EmulatedDevice())
-    esn = ChunkedEsn.from_weights(weights)
+        HybridEsn.from_weights(make_esn(50, 1, seed=1)).with_chunks(EmulatedDevice(), plan)
+    esn = chunked(weights)
     with pytest.raises(SpecError, match=r"shape \(3,\)"):
         esn.step(np.zeros(4))
     with pytest.raises(SpecError, match="finite"):
         esn.step(np.array([0.0, np.nan, 0.0]))
     with pytest.raises(SpecError, match="in software"):
-        _ = esn.programs
+        _ = esn.to_software_mode().programs

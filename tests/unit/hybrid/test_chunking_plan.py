@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
-from metalforge.hybrid.chunking import chunk_rows, plan_chunks
+from metalforge.hybrid.esn.chunks import chunk_rows, plan_chunks
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.matrices import random_matrix
 from metalforge.reservoir.weights import EsnWeights

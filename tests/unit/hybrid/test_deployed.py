@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 from metalforge.core.errors import MetalforgeError, PlacementError, SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load, load_onnx
-from metalforge.hybrid.chunking import ChunkedEsn
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
 from metalforge.reservoir.weights import Ranges
@@ -104,11 +103,13 @@ def found(tmp_path_factory):
         "software": HybridEsn.from_weights(network()),
         "sparse": hybrid(kind="csr"),
         "several": hybrid(),
-        "chunked": ChunkedEsn.from_weights(network(), EmulatedDevice(), chunk_units=7, ranges=Ranges(4.0, 1.0)),
-        "chunked-in-turns": ChunkedEsn.from_weights(
-            network(), EmulatedDevice(n_slots=1), chunk_units=9, device_units=18
+        "chunked": HybridEsn.from_weights(network()).with_chunks(
+            EmulatedDevice(), chunk_units=7, ranges=Ranges(4.0, 1.0)
         ),
-        "chunked-in-software": ChunkedEsn.from_weights(network()),
+        "chunked-in-turns": HybridEsn.from_weights(network()).with_chunks(
+            EmulatedDevice(n_slots=1), chunk_units=9, device_units=18
+        ),
+        "chunked-in-software": HybridEsn.from_weights(network()).with_chunks(EmulatedDevice(), device_units=0),
     }
     wanted = {}
     for name, esn in esns.items():

@@ -10,7 +10,6 @@ from scipy.special import expit
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.hybrid.chunking.network import ChunkedEsn
 from metalforge.hybrid.esn import network
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
@@ -79,7 +78,7 @@ def test_runs_and_steps_have_the_bits_and_the_books_of_calls(
         same_books(device, called)
         assert fast.statistics()[:1] + fast.statistics()[5:] == slow.statistics()[:1] + slow.statistics()[5:]
         for name in ("bytes_in", "bytes_out", "loads", "evictions", "resident"):
-            assert getattr(fast.path.matrix.programs, name) == getattr(slow.path.matrix.programs, name)
+            assert getattr(fast.programs, name) == getattr(slow.programs, name)
         assert 0 < fast.statistics().activation.value < fast.statistics().host.value
 
 
@@ -120,7 +119,9 @@ def test_chunks_have_the_bits_and_the_books_of_calls(n_slots, place):
     weights = a_network(3, units=30, outputs=1)
     u = np.random.default_rng(1).normal(size=(12, 3))
     device, called = both(n_slots=n_slots)
-    fast, slow = (ChunkedEsn.from_weights(weights, d, chunk_units=11, inputs=place) for d in (device, called))
+    fast, slow = (
+        HybridEsn.from_weights(weights).with_chunks(d, chunk_units=11, inputs=place) for d in (device, called)
+    )
     whole = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8", inputs=place)
     expected = slow.run(u)
     assert np.array_equal(fast.run(u), expected)
@@ -140,7 +141,7 @@ def test_two_networks_share_a_device(n_slots):
     for d in (device, called):
         a, b = (HybridEsn.from_weights(a_network(seed)).with_hardware_linear(d) for seed in (4, 5))
         found[d] = [a.run(u), b.run(u), a.step(u[0]), b.step(u[0]), a.step(u[1]), b.states(u), a.run(u)]
-        found[d] += [a.path.matrix.programs.reloads, b.path.matrix.programs.reloads]
+        found[d] += [a.programs.reloads, b.programs.reloads]
     for ours, theirs in zip(found[device], found[called], strict=True):
         assert np.array_equal(ours, theirs)
     same_books(device, called)
@@ -152,7 +153,7 @@ def test_what_is_written_to_the_device_is_what_runs_on():
     nets = [HybridEsn.from_weights(a_network()).with_hardware_linear(d, precision="W4A8") for d in (device, called)]
     before = nets[0].states(u)
     assert np.array_equal(before, nets[1].states(u))
-    slot = nets[0].path.matrix.slots[0]
+    slot = nets[0].path.blocks[0].product.slots[0]
     weights = device.get_variable("reservoir/weights", slot)
     for d in (device, called):
         d.set_variable("reservoir/weights", np.roll(weights, 1, axis=0), slot)

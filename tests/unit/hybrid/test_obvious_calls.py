@@ -6,8 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, Task, graph_from_esn, loss, refit
-from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
+from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, Task, graph_from_esn, loss, plan_chunks, refit
 from metalforge.reservoir import make_esn, save_weights
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.estimators import EsnRegressor
@@ -64,11 +63,8 @@ def test_an_executor_plans_what_it_is_given(weights, series):
 def test_a_network_in_chunks_is_refitted_as_any_other(weights, series, n_slots):
     task = Task(inputs=series[None], targets=series[None, :, :1] ** 2, washout=3)
     whole = refit(HybridEsn.from_weights(weights), task)
-    software = refit(ChunkedEsn.from_weights(weights, chunk_units=8), task)
-    assert np.allclose(software.weights.w_out, whole.weights.w_out)
-    assert loss(software, task) == pytest.approx(loss(whole, task))
     with EmulatedDevice(n_slots=n_slots) as device:
-        chip = ChunkedEsn.from_weights(weights, device, chunk_units=8, precision="W4A4")
+        chip = HybridEsn.from_weights(weights).with_chunks(device, chunk_units=8, precision="W4A4")
         before = chip.state
         fitted = refit(chip, task)
         assert loss(fitted, task) < loss(chip.with_weights(weights.with_readout(whole.weights.w_out)), task)

@@ -74,7 +74,7 @@ def test_the_front_is_what_nothing_beats():
 def test_prices_are_those_of_the_program(narma, precision):
     chip, esn = on_chip(a_point(0.3, 1.0, 1.0), fitted(POINT, narma), narma, precision, PUBLISHED, 0.1)
     rows = int(precision[3:]) // 4
-    wanted = [cost(program, rows, PUBLISHED) for program in esn.path.programs]
+    wanted = [cost(program, rows, PUBLISHED) for program in esn.programs.programs]
     assert chip.latency.value == pytest.approx(sum(c.latency.value for c in wanted))
     assert chip.energy.value == pytest.approx(sum(c.energy.value for c in wanted))
     latency, energy = price(POINT.units, 1, precision, PUBLISHED)
@@ -158,7 +158,7 @@ def test_a_search_leaves_files_that_give_the_same_network(tmp_path):
     esn = esn.with_hardware_linear(EmulatedDevice(), precision=report.precision)
     assert loss(esn, task.test) == pytest.approx(report.best.error_int4, rel=1e-4)
     program = wire.load(tmp_path / "deployed" / "reservoir.mfp")
-    assert program.fingerprint() == esn.path.programs[0].fingerprint()
+    assert program.fingerprint() == esn.programs.programs[0].fingerprint()
     assert ("task", "narma10") in program.provenance
     assert msgspec.json.decode((tmp_path / "deployed" / "report.json").read_bytes())["best"]["latency"] == {
         "source": "modelled",

@@ -12,7 +12,6 @@ from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_weights
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load
-from metalforge.hybrid.chunking import ChunkedEsn
 from metalforge.hybrid.learning import DeviceNetwork, Evolution, GradientStep, OnlineTrainer, StreamWindow
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
@@ -37,7 +36,7 @@ def native(device, seed=1):
 
 
 def chunked(device, seed=1):
-    return ChunkedEsn.from_weights(weights(seed), device, chunk_units=7, overflow="swap")
+    return HybridEsn.from_weights(weights(seed)).with_chunks(device, chunk_units=7, overflow="swap")
 
 
 def executor(device, seed=1):

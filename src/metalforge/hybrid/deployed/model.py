@@ -19,9 +19,8 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike
 from metalforge.core.schema import FeatureSchema, HeadLayout
-from metalforge.hybrid.chunking import ChunkedEsn
-from metalforge.hybrid.esn.network import CarriedState, HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.paths import DevicePath
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import as_series_of
 from metalforge.hybrid.routing.encodings import precision_of
@@ -31,7 +30,7 @@ from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.series import Layout, side_by_side, steps_first
-from metalforge.reservoir.weights import EsnWeights, Ranges
+from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
 from .placement import LayerPlace, plan_places, scaled_inputs
@@ -95,7 +94,7 @@ class DeployedEsn(Deployed):
 
     def __init__(
         self,
-        esn: CarriedState,
+        esn: HybridEsn,
         record: EsnRecord,
         device: NpuDevice | None = None,
         *,
@@ -265,7 +264,7 @@ def deploy(
     Parameters
     ----------
     model
-        A `HybridEsn` or a `ChunkedEsn` on whatever substrate, `EsnWeights`, a fitted estimator, a `Plan` or a
+        A `HybridEsn` on whatever substrate, `EsnWeights`, a fitted estimator, a `Plan` or a
         `HybridExecutor`.
     labels
         Names of classes, an output each; those of a classifier are its own.
@@ -284,66 +283,43 @@ def deploy(
         write_plan(PlanFile(plan=value, features=features, heads=heads, **common), arrays, path)
         return
     kind: dict[str, Any] = {} if target is None else {"target": target}
-    if not isinstance(model, CarriedState | EsnWeights):
+    if not isinstance(model, HybridEsn | EsnWeights):
         model, kind = _fitted(model, kind, common)
     network = model if isinstance(model, EsnWeights) else model.weights
     weights = replace(network, features=features or network.features, heads=heads or network.heads)
-    if isinstance(model, ChunkedEsn):
-        weights = replace(weights, ranges=_chunk_ranges(model) or weights.ranges)
-        kind |= _chunked(model)
-    elif isinstance(model, HybridEsn) and model.mode != "software":
+    if isinstance(model, HybridEsn) and model.path is not None:
         weights = replace(weights, ranges=model.ranges)
-        kind |= {
-            "mode": model.mode,
-            "approach": model.approach,
-            "precision": model.precision,
-            "inputs": model.path.place if isinstance(model.path, LastLayer) else None,
-            "profile": getattr(getattr(model.programs.device, "profile", None), "name", EsnRecord().profile),
-            "programs": fingerprints(model),
-        }
+        kind |= _on_device(model, model.path)
     record = msgspec.convert({"type": "esn", **kind, **common}, EsnRecord)
     if names is not None and len(names) != weights.outputs:
         raise SpecError(f"{len(names)} labels for {weights.outputs} outputs: each class has one")
     write_network(weights, record, path)
 
 
-def fingerprints(esn: CarriedState) -> tuple[str, ...]:
+def fingerprints(esn: HybridEsn) -> tuple[str, ...]:
     """Return the fingerprints of a network's programs."""
     return tuple(program.fingerprint() for program in esn.programs.programs)
 
 
-def _chunked(esn: ChunkedEsn) -> dict[str, Any]:
-    """Return how a network in chunks is run. What fitted one device may take turns on another."""
-    plan = esn.plan
-    return {
-        "mode": "chunked",
-        "precision": plan.precision,
-        "inputs": plan.inputs,
-        "profile": plan.profile.name,
-        "chunk_units": len(plan.chunks[0].rows),
-        "device_units": plan.device_units,
-        "programs": fingerprints(esn) if plan.programs else (),
+def _on_device(esn: HybridEsn, path: DevicePath) -> dict[str, Any]:
+    """Return how a network on a device is run. Chunks that fitted one device may take turns on another."""
+    profile = getattr(getattr(path.programs.device, "profile", None), "name", EsnRecord().profile)
+    found = {
+        "mode": esn.mode,
+        "approach": esn.approach,
+        "precision": esn.precision,
+        "inputs": path.place if path.exact is not None or esn.plan is not None else None,
+        "profile": profile if esn.plan is None else esn.plan.profile.name,
+        "programs": fingerprints(esn),
     }
+    if esn.plan is not None:
+        found |= {"chunk_units": len(esn.plan.chunks[0].rows), "device_units": esn.plan.device_units}
+    return found
 
 
-def _largest_input(esn: CarriedState) -> float:
+def _largest_input(esn: HybridEsn) -> float:
     """Return the largest input that the device takes as it is; infinity where inputs stay on the host."""
-    if isinstance(esn, ChunkedEsn):
-        ranges = _chunk_ranges(esn) if esn.plan.inputs == "device" else None
-        return inf if ranges is None else ranges.u
-    if not isinstance(esn, HybridEsn) or esn.mode == "software" or getattr(esn.path, "place", "") == "host":
-        return inf
-    return esn.ranges.u
-
-
-def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
-    """Return the ranges that chunks were compiled for; None where none is on a device."""
-    compiled = next((chunk.compiled for chunk in esn.plan.chunks if chunk.compiled is not None), None)
-    if compiled is None:
-        return None
-    lines, known = compiled.ranges, esn.weights.ranges
-    on_host = known.u if known is not None else 1.0
-    return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
+    return inf if esn.path is None or esn.path.place == "host" else esn.ranges.u
 
 
 def network_series(

@@ -8,8 +8,8 @@ import msgspec
 from metalforge.core.arrays import Array
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.files import PathLike, naming
-from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
-from metalforge.hybrid.esn.network import CarriedState, HybridEsn
+from metalforge.hybrid.esn.chunks import plan_chunks
+from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.inputs import loaded
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.plan import Plan
@@ -190,7 +190,7 @@ def _measured(weights: EsnWeights, record: EsnRecord, asked: _Asked) -> HybridEs
     return HybridEsn.from_weights(weights, calibration=series)
 
 
-def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> CarriedState:
+def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> HybridEsn:
     """Return a network on a device, as its record says."""
     weights, precision, inputs = esn.weights, record.precision or DEFAULT_PRECISION, record.inputs or "auto"
     if record.mode == "chunked":
@@ -204,7 +204,7 @@ def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_fail
             inputs=inputs,
             ranges=weights.ranges,
         )
-        return ChunkedEsn(weights, plan, device, on_device_failure=on_device_failure)
+        return esn.with_chunks(device, plan, on_device_failure=on_device_failure)
     if record.mode == "hardware-native":
         return esn.with_hardware_native(device, on_device_failure=on_device_failure)
     approach = record.approach or "last-layer"

@@ -1,54 +1,53 @@
-r"""Ways to get W_in u + W_res s out of a chip whose own activation is a bounded ReLU. Experiment 004 compares them.
+r"""Where the next state of a network is computed: its rows in blocks, each on a device or in software.
 
-- `LastLayer`: a last layer without activation returns signed potentials; nothing is lost but what the encoding rounds.
-  One zero point for all lines, or two rails (positive and negative parts on lines of their own).
-- `Rectified`: the same layer with its bounded ReLU left on, in the three ways the design documents propose to get
-  around it:
+    pre = W_in u + W_res s          on the chip in integers, a `RowBlock` at a time; W_in may be on the host
+    s'  = (1 - a) s + a f(pre + b)  on the host, of all rows together
 
-  A  thresholds at their maximum, through the program. The rectifier's corner moves out of reach: every unit is silent.
-  B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
-     relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
-     positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
-  C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
-- `NativeLayer`: the reservoir that the chip runs by itself, bounded ReLU for tanh, only the leak on the host.
+All blocks read the same s, so they may run anywhere and in any order. A whole network on a device is one block; a
+reservoir in chunks has several (`chunks`).
 
-All take rows of samples: u (batch, inputs), s (batch, units), and give pre-activations (batch, units) without bias. The
-native layer gives them activated, in
-
-    s' = (1 - a) s + a clip(W_in u + W_res s + b, 0, 1)
-
-States are never negative and go in as they are (16 levels from 0 to 1); inputs have a sign and go in with a zero point,
-whose row sums, like the bias, move into the thresholds. The chip's output n of 15 is the clipped sum.
+On a device a row's integers and scale depend on that row alone, and joining integers is exact: rows give the same
+potentials in whatever program they are. In software the rows are a network of their own whose inputs are [u; s] and
+which has no recurrent weights. The kernels add bias, inputs and states of a unit in the order of their numbers, so that
+sum has the order, and the bits, that it has in the whole network. A sparse matrix keeps its form: the network then has
+all units, and weights for these rows only; zeros that are not stored change no sum.
 """
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
-from metalforge.core.arrays import Array, Doubles, Reals
-from metalforge.core.errors import PlacementError
+from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.encodings import rms_error
-from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
-from metalforge.hybrid.running.exact_steps import ExactSteps
-from metalforge.reservoir.engine import Affine
-from metalforge.reservoir.sparse import to_dense
+from metalforge.hybrid.running.exact_steps import ExactReadout, ExactSteps
+from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
+from metalforge.reservoir.activations import activation, leaky_step
+from metalforge.reservoir.engine import Affine, Engine
+from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu.compile import compile_linear
-from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.ladder import build_ladder, encode_unsigned, encode_zero_point, group_ranges
-from metalforge.substrates.npu.program import Encoding, Program
-from metalforge.substrates.npu.quantize import quantize
-from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
+from metalforge.substrates.npu.ladder import group_ranges
+from metalforge.substrates.npu.program import Encoding
 from metalforge.substrates.npu.residency import DevicePrograms
 
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
-MIN_STEP = 1 / FINEST
-"""The finest step of a bounded ReLU on the chip."""
 HOST_GAIN = 2.0
 """W_in goes to the host on `auto` where that makes the predicted error this much smaller: less is not worth a product
 on the host in every step."""
+
+
+def default_ranges(weights: EsnWeights) -> Ranges:
+    """Return the weights' own ranges, or else inputs within -1 .. 1 and states within the bound of the activation."""
+    if weights.ranges is not None:
+        return weights.ranges
+    bound = activation(weights.activation).bound
+    return Ranges(1.0, 1.0 if bound is None else bound)
 
 
 def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, Doubles]:
@@ -72,155 +71,201 @@ def input_place(errors: dict[str, float], asked: InputPlace) -> Literal["device"
     return "host" if HOST_GAIN * errors["host"] < errors["device"] else "device"
 
 
-class LastLayer:
-    """[W_in | W_res] as one layer without activation, each part with its own range; or W_in on the host."""
+def finite_input(u: Reals) -> Reals:
+    """Return inputs that are finite; raises `SpecError` for others."""
+    if not np.all(np.isfinite(u)):
+        raise SpecError("`u` must hold finite numbers")
+    return u
+
+
+def row_weights(weights: EsnWeights, rows: range) -> EsnWeights:
+    """Return the network of some rows: inputs [u; s] and no recurrence, or all units with these rows' weights."""
+    span, w_res = slice(rows.start, rows.stop), weights.w_res
+    bare = replace(weights, w_out=None, out_bias=None, heads=None, features=None)
+    if isinstance(w_res, np.ndarray):
+        w_in = np.hstack([weights.w_driven[span], w_res[span]])
+        nothing = csr_array((len(rows), len(rows)), dtype=weights.dtype)
+        return replace(bare, w_in=w_in, w_res=nothing, bias=weights.bias[span], w_fb=None)
+    kept = csr_array(to_dense(w_res) if isinstance(w_res, BlockSparse) else w_res, copy=True)
+    kept.sum_duplicates()
+    above, below = (csr_array((n, weights.units), dtype=weights.dtype) for n in (rows.start, weights.units - rows.stop))
+    own = vstack([above, kept[span], below], format="csr")
+    return replace(bare, w_res=own)
+
+
+class Product(Protocol):
+    """Rows of [W_in | W_res], or of W_res, on a device: a `DeviceMatrix`, or a layer with the chip's activation."""
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Chip rows that one sample takes."""
+
+    def __call__(self, lines: Reals, /, *, backwards: bool = False) -> Doubles:
+        """Return the product (batch, rows) of lines (batch, lines)."""
+
+
+class RowBlock:
+    """Some rows of a network: on a device, in software, or in software since the device failed."""
+
+    def __init__(
+        self, weights: EsnWeights, rows: range, product: Product | None, policy: OnFailure, name: str = "all rows"
+    ) -> None:
+        self.name, self.product, self.guard = name, product, DeviceGuard(policy)
+        self.span = slice(rows.start, rows.stop)
+        self._weights, self._rows = weights, rows
+
+    def on_device(self, lines: Reals, *, backwards: bool) -> Doubles | None:
+        """Return the product (batch, rows) from the device; None where these rows are the host's."""
+        product = self.product
+        return None if product is None else self.guard.call(lambda: product(lines, backwards=backwards), lambda: None)
+
+    def in_software(self, u: Reals, s: Reals) -> Reals:
+        """Return new states (batch, rows) for inputs and states of all units: the bits of the whole network."""
+        if not isinstance(self._weights.w_res, np.ndarray):
+            return self._engine.step(s, u)[:, self.span]
+        return self._engine.step(np.ascontiguousarray(s[:, self.span]), np.concatenate([u, s], axis=1))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(row_weights(self._weights, self._rows))
+
+
+class DevicePath:
+    """Computes the next state of a network by blocks of rows, some or all of them on a device.
+
+    `place` says where W_in is. `by_turns`: programs share the device, and are called forwards in one step and backwards
+    in the next, so that the fewest are evicted. `activated`: the products are activated already. `weights` also say
+    how software goes on after a failure.
+    """
 
     def __init__(
         self,
         weights: EsnWeights,
         programs: DevicePrograms,
-        encoding: Encoding,
-        ranges: Ranges,
-        place: InputPlace = "auto",
+        blocks: Sequence[RowBlock],
+        *,
+        place: str = "device",
+        by_turns: bool = False,
+        activated: bool = False,
     ) -> None:
-        self.encoding = encoding
-        self.errors = input_errors(weights, ranges, encoding)
-        self.place = input_place(self.errors, place)
-        self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
-        self.rows_per_step = self.matrix.rows_per_sample
+        self.programs, self.blocks, self.place, self.by_turns = programs, tuple(blocks), place, by_turns
+        self.engine = Engine(weights)
+        """The whole network in software."""
+        self.lost = False
+        """Whether every block is in software, the device having failed."""
+        self.rows_per_step = sum(block.product.rows_per_sample for block in self.blocks if block.product is not None)
         """Chip rows that one step of one sample takes."""
+        self.rows = 0
+        """Chip rows that were sent, or would have been where an emulator was spared its calls."""
+        self._activated, self._activation_s = activated, 0.0
+        self._steps = 0
+        self._intact = True
         self.write_host(weights)
+
+    @classmethod
+    def of_layer(
+        cls,
+        weights: EsnWeights,
+        programs: DevicePrograms,
+        layer: Product,
+        *,
+        policy: OnFailure,
+        place: str = "device",
+        activated: bool = False,
+    ) -> "DevicePath":
+        """Return the path of a network whose rows are all in one layer, on a device."""
+        block = RowBlock(weights, range(weights.units), layer, policy)
+        return cls(weights, programs, [block], place=place, activated=activated)
 
     def write_host(self, weights: EsnWeights) -> None:
         """Take up the host's share of the weights: bias, leak, activation, and W_in where that is not on the device."""
-        self.on_host = Affine(weights.w_driven.astype(np.float64)) if self.place == "host" else None
-        """W_in u, where that is the host's."""
-        self.exact: ExactSteps | None = ExactSteps(weights, [self.matrix], on_host=self.place == "host")
-
-    def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> DeviceMatrix:
-        compiled = compile_linear("reservoir", matrix, encoding=self.encoding, ranges=lines)
-        return DeviceMatrix(compiled, programs, "esn")
+        self._weights, host = weights, self.place == "host"
+        self._on_host = Affine(weights.w_driven.astype(np.float64)) if host else None
+        self.exact: ExactSteps | None = None
+        matrices = [one for one in (block.product for block in self.blocks) if isinstance(one, DeviceMatrix)]
+        if len(matrices) == len(self.blocks):
+            self.exact = ExactSteps(weights, matrices, on_host=host, by_turns=self.by_turns)
 
     @property
-    def programs(self) -> tuple[Program, ...]:
-        """What is on the chip."""
-        return self.matrix.compiled.programs
+    def fallbacks(self) -> dict[str, int]:
+        """Steps that software took over, by the name of the block."""
+        return {block.name: block.guard.fallbacks for block in self.blocks if block.guard.fallbacks}
+
+    @property
+    def activation_s(self) -> float:
+        """Seconds that bias, activation and leak took on the host."""
+        return self._activation_s + (self.exact.activation_s if self.exact else 0.0)
 
     def __call__(self, u: Reals, s: Reals) -> Doubles:
-        """Return pre-activations (batch, units), without bias."""
-        if self.on_host is None:
-            return self.matrix(np.concatenate([u, s], axis=1))
-        return np.asarray(self.matrix(s) + self.on_host(u))
+        """Return the products (batch, units) of inputs and states (batch, ...), without bias; zeros for the host's."""
+        return self._product(u, s)[0]
 
+    def step(self, u: Reals, s: Reals) -> Reals:
+        """Return the states after inputs, of one sample or of a batch."""
+        if self.exact is not None and self._intact:
+            found = self.exact.step(u, s, backwards=self._backwards)
+            if found is not None:
+                self._count(1, 1 if u.ndim == 1 else len(u))
+                return found
+        return self._gathered(finite_input(np.atleast_2d(u)), np.atleast_2d(s)).reshape(s.shape)
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ScaleTrick:
-    """Approach B's configuration: epsilon scales weights down, `span` is what the chip's 15 steps cover, a unit.
+    def run(self, u: Reals, s: Reals, out: Reals) -> bool:
+        """Fill `out` (batch, steps, units) with the states after each step, if that is possible without calls."""
+        if self.exact is None or not self._intact or self.exact.run(u, s, out, backwards=self._backwards) is None:
+            return False
+        self._count(u.shape[1], u.shape[0])
+        return True
 
-    `span` is three standard deviations of the pre-activation for inputs and states spread evenly over their ranges,
-    sigma_i^2 = (u^2 |W_in,i|^2 + s^2 |W_res,i|^2) / 3. `epsilon` is the design documents': it puts three sigma at 0.1,
-    where they take a bounded ReLU to be linear. It is kept to be shown, and cancels.
-    """
+    def step_then(self, u: Reals, s: Reals, then: ExactReadout) -> tuple[Reals, Doubles] | None:
+        """Return the states after one step and what a readout makes of them; None where the device must be called."""
+        if self.exact is None or not self._intact or self.by_turns:
+            return None
+        found = self.exact.step_then(u, s, then)
+        if found is not None:
+            self._count(1, 1 if s.ndim == 1 else len(s))
+        return found
 
-    epsilon: float
-    span: Doubles
+    def skip(self, steps: int) -> None:
+        """Count steps that software took for a device that was lost."""
+        for block in self.blocks:
+            if block.product is not None:
+                block.guard.fallbacks += steps
 
-    @classmethod
-    def from_weights(cls, weights: EsnWeights, ranges: Ranges) -> "ScaleTrick":
-        """Return the configuration by the three-sigma rule."""
-        energy = ranges.u**2 * np.sum(weights.w_driven.astype(np.float64) ** 2, axis=1)
-        energy += ranges.s**2 * np.sum(to_dense(weights.w_res).astype(np.float64) ** 2, axis=1)
-        span = 3 * np.sqrt(energy / 3)
-        span[span == 0] = 1.0
-        return cls(epsilon=0.1 / float(span.max()), span=span)
+    def _count(self, steps: int, samples: int) -> None:
+        self._steps += steps
+        self.rows += self.rows_per_step * steps * samples
 
+    @property
+    def _backwards(self) -> bool:
+        return self.by_turns and self._steps % 2 == 1
 
-class Rectified:
-    """The layer with its bounded ReLU: 4-bit activations in, 4-bit rectified pre-activations out.
+    def _product(self, u: Reals, s: Reals) -> tuple[Doubles, list[RowBlock]]:
+        """Return pre-activations without bias, and the blocks that are missing in them."""
+        backwards = self._backwards
+        lines = s if self._on_host is not None else np.concatenate([u, s], axis=1)
+        pre, missing = np.zeros(s.shape), []
+        for block in reversed(self.blocks) if backwards else self.blocks:
+            found = block.on_device(lines, backwards=backwards)
+            if found is None:
+                missing.append(block)
+            else:
+                pre[:, block.span] = found
+        return pre if self._on_host is None else pre + self._on_host(u), missing
 
-    Inputs go in on two rails, so that zero is the natural corner and what the three approaches do to it can be seen. An
-    output of n stands for the middle of its step, (n - 1/2) step; 0 stands for nothing.
-    """
-
-    rows_per_step = 1  # nibble rows cannot be joined after a rectifier
-    exact = None
-
-    def __init__(
-        self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
-    ) -> None:
-        self.encoding = Encoding(activation_bits=4, digits=1, signed="two_rail")
-        w_in = weights.w_driven
-        lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
-        self.trick = ScaleTrick.from_weights(weights, ranges)
-        # Epsilon goes in here and comes out again in `scales`: the integers are the same without it.
-        self._ladder = build_ladder(
-            self.trick.epsilon * np.hstack([w_in, to_dense(weights.w_res)]), self.encoding, ranges=lines
-        )
-        scales = self._ladder.scales / self.trick.epsilon
-        step = np.maximum(self.trick.span / (LEVELS * scales), MIN_STEP)
-        step = np.floor(step * 16) / 16  # what the chip makes of it
-        threshold = maximum_threshold(weights.units) if approach == "A" else np.zeros(weights.units, np.int32)
-        layer = rectified_layer("reservoir", self._ladder.chip_weights(), step, threshold)
-        self._unit = scales * step
-        self._programs = programs
-        program = Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales)
-        self._slot = programs.add(f"esn/{approach}", program)
-        if approach == "C":
-            _write_all_ones(programs.device, self._slot, weights.units)
-
-    def __call__(self, u: Reals, s: Reals) -> Doubles:
-        """Return what is left of the pre-activations (batch, units)."""
-        out = self._programs.infer(self._slot, self._ladder.encode(np.concatenate([u, s], axis=1)))
-        return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
-
-
-def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
-    """Write the design documents' ``u64::MAX`` to every threshold register of a program."""
-    write, placement = getattr(device, "bar0_write", None), getattr(device, "placement", None)
-    if write is None or placement is None:
-        raise PlacementError(
-            "approach C writes registers, and this device shows none: the vendor's register map is not public"
-            "\nhint: use approach `last-layer`, or the emulator"
-        )
-    (processor,) = placement(slot).processors
-    for unit in range(units):
-        write(threshold_address(processor, unit), (1 << 64) - 1)
-
-
-BITS = 4
-ZERO_POINT, INPUT_LEVELS = 8, 7
-"""An input u of range r is rint(7 u / r) + 8."""
-
-
-class NativeLayer:
-    """[W_in | W_res] with the chip's own activation: activated values in steps of 1/15 come out."""
-
-    rows_per_step = 1  # four bits are all there is
-    exact = None
-
-    def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
-        w_in = weights.w_driven
-        lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
-        q = self.quantized = quantize(lines, BITS)
-        scales = np.broadcast_to(q.scales, weights.units)
-        offset = ZERO_POINT * q.values[:, : w_in.shape[1]].sum(axis=1, dtype=np.int64)
-        step = self.step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
-        # The chip rounds up; half a step on the threshold makes that rounding to the nearest level.
-        threshold = np.rint(offset - weights.bias.astype(np.float64) / scales + step / 2)
-        grid = np.ascontiguousarray(q.values.T.astype(np.int8))
-        layer = rectified_layer("reservoir", grid, step, np.clip(threshold, -(1 << 19), (1 << 19) - 1))
-        self.encoding = Encoding(activation_bits=BITS, digits=1, signed="unsigned")
-        self._ranges = ranges
-        self._programs = programs
-        self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
-
-    def __call__(self, u: Reals, s: Reals) -> Doubles:
-        """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
-        rows: Array = np.concatenate(
-            [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1
-        )
-        return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS
-
-
-LinearPath: TypeAlias = LastLayer | Rectified | NativeLayer
-"""What computes W_in u + W_res s."""
+    def _gathered(self, u: Reals, s: Reals) -> Reals:
+        """Return the next states (batch, units) by calls of the device, and of software for the other rows."""
+        w, (pre, missing) = self._weights, self._product(u, s)
+        sent = sum(b.product.rows_per_sample for b in self.blocks if b.product is not None and b not in missing)
+        self.rows += sent * len(u)
+        started = time.perf_counter()
+        new = np.empty_like(s)
+        if len(missing) < len(self.blocks):
+            plain = (pre, "identity") if self._activated else (pre + w.bias, w.activation)
+            new = leaky_step(s, *plain, w.leak)
+        self._activation_s += time.perf_counter() - started
+        for block in missing:
+            new[:, block.span] = block.in_software(u, s)
+        self._steps += 1
+        self.lost = len(missing) == len(self.blocks)
+        self._intact = not any(block.guard.lost for block in self.blocks)
+        return new

@@ -12,21 +12,18 @@ with the same ridge.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import Array, BriefRepr, Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import ridge as ridge_readout
 
 if TYPE_CHECKING:
-    from .network import CarriedState, HybridEsn
-
-NetworkT = TypeVar("NetworkT", bound="CarriedState")
+    from .network import HybridEsn
 
 DEFAULT_RIDGE = 1e-6
 """Where nobody says one: next to nothing."""
@@ -155,7 +152,7 @@ def _padded(series: Sequence[Array], lengths: NDArray[np.int64]) -> Array:
     return whole
 
 
-def features_of(esn: "CarriedState", task: Task) -> Reals:
+def features_of(esn: "HybridEsn", task: Task) -> Reals:
     """Return the rows that a readout sees: last states for targets of series, all that count for those of steps."""
     states = task.seen(esn.states(task.inputs))
     return np.concatenate([states, task.seen(task.inputs)], axis=1) if esn.weights.passthrough else states
@@ -166,7 +163,7 @@ def _wanted(task: Task) -> Reals:
     return np.asarray(np.eye(task.classes)[task.labels]) if task.classes else task.labels
 
 
-def refit(esn: "NetworkT", task: Task, *, ridge: float | None = None) -> "NetworkT":
+def refit(esn: "HybridEsn", task: Task, *, ridge: float | None = None) -> "HybridEsn":
     """Return the network with a readout fitted to its own states on this task: one ridge solve.
 
     Without `ridge` it is the one that its readout was fitted with, and 1e-6 where that is not known.
@@ -176,7 +173,7 @@ def refit(esn: "NetworkT", task: Task, *, ridge: float | None = None) -> "Networ
     return esn.with_weights(esn.weights.with_readout(found.w_out, found.out_bias, ridge=found.ridge))
 
 
-def outputs(esn: "CarriedState", task: Task, *, features: Reals | None = None) -> Reals:
+def outputs(esn: "HybridEsn", task: Task, *, features: Reals | None = None) -> Reals:
     """Return the readout of the network's states on this task, one row a row of `features_of`."""
     weights = esn.weights
     if weights.w_out is None or weights.out_bias is None:
@@ -185,7 +182,7 @@ def outputs(esn: "CarriedState", task: Task, *, features: Reals | None = None) -
     return np.asarray(seen @ weights.w_out.T + weights.out_bias)
 
 
-def loss(esn: "CarriedState", task: Task) -> float:
+def loss(esn: "HybridEsn", task: Task) -> float:
     """Return the share of wrong classes, or the NRMSE."""
     found = outputs(esn, task)
     if task.classes:
@@ -269,10 +266,10 @@ def climb(
 
 
 def better_readout(
-    esn: "NetworkT", validation: Task, training: Task | None, ridge: float | None = None
-) -> tuple["NetworkT", float, Readout]:
+    esn: "HybridEsn", validation: Task, training: Task | None, ridge: float | None = None
+) -> tuple["HybridEsn", float, Readout]:
     """Return the network with the better of its own readout and one refitted on `training`, its loss, and which."""
-    tried: list[tuple[float, NetworkT, Readout]] = []
+    tried: list[tuple[float, HybridEsn, Readout]] = []
     if esn.weights.w_out is not None or training is None:
         tried.append((loss(esn, validation), esn, "its own"))
     if training is not None:

@@ -16,7 +16,7 @@ from metalforge.core.files import naming
 from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.hybrid.deployed import Deployed, load
 from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan
-from metalforge.hybrid.esn.network import CarriedState, HybridEsn
+from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.opening import as_graph, expect_model
 from metalforge.hybrid.model.ops import FullyConnectedOp
@@ -109,10 +109,10 @@ def _of_deployed(model: Deployed) -> OpenedModel:
     return replace(_of_network(model.esn), labels=labels, samples=series.rows == "samples", layout=series.layout)
 
 
-def _of_network(esn: CarriedState) -> OpenedModel:
+def _of_network(esn: HybridEsn) -> OpenedModel:
     return OpenedModel(
         model=esn.weights,
-        on_chip=esn if isinstance(esn, HybridEsn) and esn.mode != "software" else None,
+        on_chip=esn if esn.mode != "software" else None,
         features=esn.weights.features,
         heads=esn.weights.heads,
     )

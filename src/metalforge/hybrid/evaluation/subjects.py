@@ -16,7 +16,6 @@ from metalforge.core.threads import one_thread
 from metalforge.hybrid.deployed.model import network_series, read_graph
 from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.esn.tasks import features_of
 from metalforge.hybrid.model.graph import OpGraph, graph_from_esn
 from metalforge.hybrid.model.inputs import Given, model_inputs
@@ -139,9 +138,8 @@ class NetworkSubject:
                 except ResourceError as error:
                     on.append(_refused(name, error))
                     continue
-                assert isinstance(esn.path, LastLayer)
-                on.append(_fitting([(esn.path.programs, 1)], name))
-                on_host = esn.path.place == "host"
+                on.append(_fitting([(esn.programs.programs, 1)], name))
+                on_host = esn.path is not None and esn.path.place == "host"
                 answers = self._answers(esn) if answers is None else answers
         return Trial(answers, rows, tuple(on), on_host)
 

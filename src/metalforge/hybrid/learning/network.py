@@ -23,7 +23,7 @@ from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer, device_lines
+from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_errors, input_place
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
@@ -57,15 +57,6 @@ class Forward(NamedTuple):
 
     output: Doubles
     features: Doubles
-
-
-class _WrittenLayer(LastLayer):
-    """W_in u + W_res s by a matrix that can be written: what `HybridEsn` runs on."""
-
-    matrix: WrittenMatrix
-
-    def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> WrittenMatrix:
-        return WrittenMatrix("reservoir", matrix, programs, encoding=self.encoding, ranges=lines)
 
 
 class DeviceNetwork(Closing):
@@ -103,11 +94,13 @@ class DeviceNetwork(Closing):
         inner = _without_feedback(weights)
         software = HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration)
         ranges = software.ranges_at(encoding_of(precision).activation_bits)
-        self._path = _WrittenLayer(inner, self._programs, encoding_of(precision), ranges)
-        self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, self._programs, on_device_failure="raise")
-        self._esn.precision = precision
-        self.reservoir = self._path.matrix
+        encoding = encoding_of(precision)
+        place = input_place(input_errors(inner, ranges, encoding), "auto")
+        matrix, lines = device_lines(inner, ranges, place)
+        self.reservoir = WrittenMatrix("reservoir", matrix, self._programs, encoding=encoding, ranges=lines)
         """W_res, or [W_in | W_res], on the device."""
+        self._path = DevicePath.of_layer(inner, self._programs, self.reservoir, policy="raise", place=place)
+        self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, precision=precision)
         wide = software.ranges_at(encoding_of(readout).activation_bits)
         seen = [(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough
         self.readout = WrittenMatrix(

@@ -11,8 +11,7 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
-from metalforge.core.arrays import Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr, Reals
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.reservoir.weights import EsnWeights
 

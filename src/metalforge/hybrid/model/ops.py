@@ -12,8 +12,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import Array, BriefRepr, Reals
 from metalforge.core.errors import SpecError, require_positive
 from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights

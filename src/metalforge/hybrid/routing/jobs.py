@@ -23,8 +23,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr, Doubles, Reals
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.substrates.npu.certificate import overflow_certificate

@@ -23,7 +23,6 @@ from metalforge.core.errors import PlacementError, require_positive
 from metalforge.core.quantities import Modelled
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.costs import power_w, programs_cost, shape_seconds
@@ -180,8 +179,7 @@ def on_chip(
 
 def programs_of(esn: HybridEsn) -> tuple[Program, ...]:
     """Return what a network has on its device."""
-    assert isinstance(esn.path, LastLayer)
-    return esn.path.programs
+    return esn.programs.programs
 
 
 def choose(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr
 from metalforge.core.files import naming, replacing
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.deployed import deploy

@@ -1,4 +1,4 @@
-"""Where the rows of a reservoir go, and what a step of them takes: `plan_chunks` says it, `ChunkedEsn` runs it.
+"""Where the rows of a reservoir go, and what a step takes: `plan_chunks` plans it, `HybridEsn.with_chunks` runs it.
 
 Rows fall into chunks of one size. Chunks go to the device, first rows first, while they fit side by side; what is left
 over goes to software (`overflow="software"`), or shares the device by turns (`overflow="swap"`), and then every step
@@ -14,12 +14,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr
 from metalforge.core.errors import PlacementError, SpecError, require_one_of
 from metalforge.core.pages import aligned
 from metalforge.core.substrate import Cost
-from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import InputPlace, device_lines, input_errors, input_place
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import short
 from metalforge.reservoir.weights import EsnWeights, Ranges
@@ -32,6 +30,8 @@ from metalforge.substrates.npu.residency import DevicePrograms
 from metalforge.substrates.prices import HOST_STEPS, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
+
+from .paths import InputPlace, default_ranges, device_lines, input_errors, input_place
 
 Overflow: TypeAlias = Literal["software", "swap"]
 HEADER = ("chunk", "place", "programs", "processors", "bytes", "a step", "why")
@@ -72,13 +72,15 @@ class Swaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChunkPlan(BriefRepr):
-    """A reservoir over a device and the host: printable (`str`), and all that `ChunkedEsn` needs."""
+    """A reservoir over a device and the host: printable (`str`), and all that `HybridEsn.with_chunks` needs."""
 
     units: int
     profile: DeviceProfile
     precision: str
     inputs: Literal["device", "host"]
     """Where W_in is: decided once for all rows, so that every row has one quantisation."""
+    ranges: Ranges
+    """The largest |u| and |s| of the device's lines."""
     chunks: tuple[Chunk, ...]
     swaps: Swaps
     device: Cost | None
@@ -155,9 +157,9 @@ class _Rows:
     ) -> None:
         self.weights, self.chip, self.precision = weights, chip, precision
         self.encoding, self.host = encoding_of(precision), HostModel()
-        known = ranges or HybridEsn.from_weights(weights).ranges
-        self.inputs = input_place(input_errors(weights, known, self.encoding), inputs)
-        self.matrix, self.lines = device_lines(weights, known, self.inputs)
+        self.ranges = ranges or default_ranges(weights)
+        self.inputs = input_place(input_errors(weights, self.ranges, self.encoding), inputs)
+        self.matrix, self.lines = device_lines(weights, self.ranges, self.inputs)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes of a chunk that are worth a try."""
@@ -204,6 +206,7 @@ class _Rows:
             profile=self.chip,
             precision=self.precision,
             inputs=self.inputs,
+            ranges=self.ranges,
             chunks=tuple(chunks),
             swaps=swaps,
             device=device,
