@@ -121,7 +121,7 @@ class Gated:
             system=case.dims,
             coordinate=case.beta,
             start=Lattice().start_of(task.stream),
-            quenched=0,
+            cheap=0,
             warmup_ends=WARMUP,
         )
         self.take_up()

@@ -11,8 +11,11 @@ import pytest
 TEXTS = (".css", ".html", ".js", ".py", ".sh", ".toml", ".yaml")
 PHYSICS = {
     *("beta", "betas", "beta_c", "dims", "lattice", "lattices", "particle", "particles", "plaquette", "plaquettes"),
-    *("plasma", "polyakov", "quark", "quarks", "gamma_m", "n_t", "n_s", "su3"),
+    *("plasma", "polyakov", "quark", "quarks", "gamma", "gamma_m", "n_t", "n_s", "su3"),
+    *("hmc", "cg", "quenched", "deconfinement", "crystal", "melted"),
 }
+STATISTICS = re.compile(r"gamma[-_ ]method|statistics\.gamma\b", re.IGNORECASE)
+"""The Gamma method for errors of correlated series, which serves every theory."""
 KERNELS = re.compile(r"native\.cuda|\bCuda[A-Z]|\bFp64|\bnvrtc\b|family_of|\"(fma|hybrid|concurrent|f64pair)\"")
 WORD = re.compile(r"[A-Za-z0-9_]+")
 
@@ -31,7 +34,7 @@ def texts(package):
 
 def words_of(text):
     """Return the words of a text as they stand, and the parts of names."""
-    found = {word.lower() for word in WORD.findall(text)}
+    found = {word.lower() for word in WORD.findall(STATISTICS.sub("", text))}
     return found | {part for word in found for part in word.split("_")}
 
 
@@ -50,5 +53,8 @@ def test_no_name_of_a_kernel_stands_outside_native_and_substrates(package):
 
 def test_the_words_are_found_where_they_belong():
     assert words_of("x = chain.beta_c[n_t]") >= {"beta", "beta_c", "n_t"}
-    assert {"plaquette", "beta"} <= set().union(*(words_of(text) for _, text in texts("lattice")))
+    assert words_of("gamma_method(x)  # Gamma-method errors, metalforge.statistics.gamma").isdisjoint(PHYSICS)
+    lattice, plasma = (set().union(*(words_of(text) for _, text in texts(name))) for name in ("lattice", "plasma"))
+    assert {"plaquette", "beta", "hmc", "cg", "quenched", "deconfinement"} <= lattice
+    assert {"gamma", "crystal", "melted"} <= plasma
     assert KERNELS.search("from metalforge.native.cuda.card import CardLimits")

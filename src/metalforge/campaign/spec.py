@@ -57,11 +57,11 @@ class Budget(SpecTable, frozen=True, kw_only=True):
 class WarmUpPolicy(SpecTable, frozen=True, kw_only=True):
     """How long a new chain is left alone."""
 
-    LEAST: ClassVar = {"warmup.shortest": 1, "warmup.quenched": 0, "warmup.safety": 1}
+    LEAST: ClassVar = {"warmup.shortest": 1, "warmup.cheap": 0, "warmup.safety": 1}
 
     longest: int = 400
     shortest: int = 80
-    quenched: int = 0
+    cheap: int = 0
     safety: float = 2.0
 
     def __post_init__(self) -> None:

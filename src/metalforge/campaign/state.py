@@ -63,7 +63,7 @@ class ChainLog(BriefRepr):
     coordinate: float
     substrate: str
     start: Start
-    quenched: int = 0
+    cheap: int = 0
     n_steps: int = 0
     """Steps of a trajectory that it began with; 0: those of the spec."""
     ladder: str = ""
@@ -508,7 +508,7 @@ class CampaignState(BriefRepr):
                     coordinate=coordinate,
                     substrate=record.substrate,
                     start=record.start or theory.start_of(number + rung),
-                    quenched=record.quenched,
+                    cheap=record.cheap,
                     n_steps=record.n_steps,
                     ladder=record.chain if record.coordinates else "",
                     spool=self.spool,

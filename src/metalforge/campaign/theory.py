@@ -31,8 +31,10 @@ from metalforge.core.plugins import FILES, load_files, load_named_files, load_pl
 from .table import SpecTable
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
+    from metalforge.conductor.early_stop import EarlyStop
     from metalforge.conductor.features import ChainContext
     from metalforge.conductor.scaling import ExpectedTransition
+    from metalforge.conductor.worker import Worker
     from metalforge.reservoir.weights import EsnWeights
 
     from .findings import Analysis
@@ -42,6 +44,7 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .running.orders import Brief, Snapshot
     from .running.point import PointChain
     from .running.together import LadderBatch
+    from .running.watch import HeadWatch
     from .spec import CampaignSpec
     from .state import ChainLog
 
@@ -312,16 +315,30 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Whether updates are trajectories with an accept test, whose steps are tuned in the warm-up."""
         return False
 
-    @property
-    def begins_cheaply(self) -> bool:
-        """Whether new chains begin with cheaper updates (`warmup.quenched`)."""
-        return False
+    def cheap_updates(self, at: float, system: System, peak: float | None) -> int:
+        """Return with how many cheaper updates a new chain begins, before the limit `warmup.cheap`; 0 for none.
+
+        `peak` is the coordinate of the latest result of the system.
+        """
+        return 0
 
     # -- heads of the conductor ----------------------------------------------------------------------------------------
 
     def head_context(self, at: float, system: System, start: Start) -> "ChainContext | None":
         """Return what the features of heads see of a chain; None where no head was trained on chains like these."""
         return None
+
+    cheap_head: ClassVar[str] = ""
+    """The head that reads the number of cheaper updates off the first frame of an earlier chain; empty for none."""
+
+    def watch(self, worker: "Worker", chain: str, context: "ChainContext", rule: "EarlyStop | None") -> "HeadWatch":
+        """Return the connection of one chain to the worker that reads the heads, which also sends questions of its own.
+
+        `rule` ends a warm-up by what the heads predict; None where nobody asks.
+        """
+        from .running.watch import HeadWatch
+
+        return HeadWatch(worker, chain, context, rule=rule)
 
     @property
     def integrated_by(self) -> str:
@@ -375,6 +392,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     def reach_of(self, system: System) -> float | None:
         """Return how far along the coordinate a chain can be reweighted, 1 / sd(E); None where it cannot."""
         return self.variance_of_energy(system) ** -0.5 if self.target == "peak" else None
+
+    @property
+    def live_columns(self) -> tuple[str, ...]:
+        """The columns whose recent means are shown beside each chain while a campaign runs."""
+        return ()
 
     def described(self, name: str) -> Described:
         """Return how a column is shown."""

@@ -6,12 +6,13 @@ error on the result falls as n^(-1/2).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import median
 from typing import Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
 from .analysis.evidence import Evidence
 from .calling import FIELDS, What
@@ -20,17 +21,15 @@ from .report.heads import decisions_by_head, why_not
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
-from .theory import System, Target, TheoryWords
+from .theory import System, Target, Theory, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
 two seconds where a journal has them."""
 LAST_ESTIMATES = 5
 """Estimates from which the fall of the error is extrapolated; a single one is known to 10 %."""
-
-"""Why a head that may act has not."""
 RECENT = 500
-"""Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
+"""Updates over which columns of a chain are averaged: a look four times per second must stay cheap."""
 
 Status: TypeAlias = Literal["running", "paused", "silent", "interrupted", "finished"]
 
@@ -39,10 +38,19 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A part of the view."""
 
 
+class RecentMean(_Shown, frozen=True, kw_only=True):
+    """The mean of a column of a chain over its last 500 updates of this phase: its label, the number, and its text."""
+
+    name: str
+    label: str
+    value: float
+    text: str
+
+
 class ChainView(_Shown, frozen=True, kw_only=True):
     """One chain: `per_second` counts updates per second of its producer's processor time, measured.
 
-    `acceptance` and `cg_iterations` (of one solve) are means over its last 500 updates of this phase.
+    `recent` has the columns that the theory shows beside a chain that runs (`Theory.live_columns`).
     """
 
     id: str
@@ -54,8 +62,7 @@ class ChainView(_Shown, frozen=True, kw_only=True):
     updates: int
     measured: int
     per_second: float | None
-    acceptance: float | None
-    cg_iterations: float | None
+    recent: tuple[RecentMean, ...]
 
 
 class SystemView(_Shown, frozen=True, kw_only=True):
@@ -176,7 +183,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         silent_s=silent,
         trajectories=trajectories,
         per_second=rate,
-        chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
+        chains=tuple(_chain(spec.theory, chain, chain.id in busy) for chain in state.chains.values()),
         systems=tuple(_volume(state, system, status) for system in spec.theory.systems),
         decisions=_decisions(state, others, last_decisions),
         visits=len(state.visits),
@@ -201,7 +208,7 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
     return "running", ""
 
 
-def _chain(chain: ChainLog, busy: bool) -> ChainView:
+def _chain(theory: Theory, chain: ChainLog, busy: bool) -> ChainView:
     return ChainView(
         id=chain.id,
         system=chain.system,
@@ -212,8 +219,7 @@ def _chain(chain: ChainLog, busy: bool) -> ChainView:
         updates=chain.rows,
         measured=chain.measured,
         per_second=chain.rows / chain.seconds if chain.seconds > 0 else None,
-        acceptance=_recent_mean(chain, "accepted"),
-        cg_iterations=_recent_mean(chain, "cg_iterations"),
+        recent=tuple(_recent(theory, chain)),
     )
 
 
@@ -223,12 +229,17 @@ def _phase(chain: ChainLog, busy: bool) -> str:
     return "measured" if chain.measured and not busy else PHASES[chain.phase]
 
 
-def _recent_mean(chain: ChainLog, name: str) -> float | None:
-    column = chain.columns.get(name)
-    if column is None:
-        return None
-    rows = column[max(chain.warmup if chain.measured else chain.quenched, len(column) - RECENT) :]
-    return sum(rows) / len(rows) if rows else None
+def _recent(theory: Theory, chain: ChainLog) -> Iterator[RecentMean]:
+    """Give the means of the columns that the theory shows, as far as the chain has rows of them."""
+    for name in theory.live_columns:
+        column = chain.columns.get(name, ())
+        rows = column[max(chain.warmup if chain.measured else chain.cheap, len(column) - RECENT) :]
+        if not rows:
+            continue
+        shown = theory.described(name)
+        mean = float(np.mean(shown.transform(np.array(rows))))
+        text = f"{mean:.3g}" if shown.text is None else shown.text(mean, 0.0)
+        yield RecentMean(name=name, label=shown.label or name, value=mean, text=text)
 
 
 def _volume(state: CampaignState, system: System, status: Status) -> SystemView:

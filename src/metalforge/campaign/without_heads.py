@@ -21,7 +21,7 @@ from .state import PEAK_PRIOR, CampaignState, ChainLog
 from .store.records import THROWN_AWAY, Assigned, Decided
 
 UPDATES = "updates"
-UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES}
+UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "cheap-length": UPDATES}
 """What decisions of a kind are counted in. Visits are at values of the coordinate, which is their unit by name."""
 NOT_WITHIN = "not within the rows that there are"
 NOTE = "nothing was run: where a baseline decides otherwise, what would have followed is modelled, not measured"
@@ -69,11 +69,11 @@ def _about_chains(state: CampaignState, taken: bool) -> Iterator[Otherwise]:
 
 
 def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
-    """Return the updates after which the rule ends a chain's warm-up, quenched ones too; None beyond its rows."""
+    """Return the updates after which the rule ends a chain's warm-up, cheap ones too; None beyond its rows."""
     from .running.monitor import Monitor
 
     longest, monitor = spec.warmup.longest, Monitor(spec.warmup, early=spec.ends_warm_up_early)
-    rows = slice(log.quenched, log.quenched + longest)
+    rows = slice(log.cheap, log.cheap + longest)
     columns = {name: log.column(name, measured=False)[rows].tolist() for name in log.columns}
     if not columns:  # decisions are written before the rows that they are about
         return None
@@ -83,9 +83,9 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
     # While the steps of refused trajectories were tuned on nobody could end it.
     tuned = range(min((d.step for d in log.decisions if d.what == "warmup-goes-on"), default=log.warmup), log.warmup)
     for n in () if log.ladder else range(least, min(len(order) + 1, longest)):
-        if monitor.due(n) and log.quenched + n not in tuned and monitor.look(energy[:n], order[:n]).ends:
-            return log.quenched + n
-    return log.quenched + longest if len(order) >= longest else None
+        if monitor.due(n) and log.cheap + n not in tuned and monitor.look(energy[:n], order[:n]).ends:
+            return log.cheap + n
+    return log.cheap + longest if len(order) >= longest else None
 
 
 def _visit(state: CampaignState, visit: Assigned) -> Otherwise:

@@ -32,8 +32,8 @@ MOST_CHAINS = 12
 MOST_DECISIONS = 6
 """Decisions on a terminal."""
 MOST_VOLUMES = 4
-STYLES = {"warm-up": "yellow", "quenched": "yellow", "measuring": "green", "abandoned": "red"}
-SHORT = {"quenched warm-up": "quenched", "warmup-ends": "warm-up"}
+STYLES = {"warm-up": "yellow", "cheap": "yellow", "measuring": "green", "abandoned": "red"}
+SHORT = {"cheap warm-up": "cheap", "warmup-ends": "warm-up"}
 """Words for narrow columns."""
 GOES_FIRST = ("on", "updates", "measured")
 """Columns that a narrow terminal can do without, the least important first."""
@@ -195,12 +195,9 @@ def _columns(shown: list[ChainView], coordinate: str, system: str) -> list[_Colu
     ]
     if system:
         columns.append(_Column(system, False, [Text(system_name(chain.system)) for chain in shown]))
-    if any(chain.acceptance is not None for chain in shown):
-        texts = ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}" for chain in shown]
-        columns.append(numbers("accepted", texts))
-    if any(chain.cg_iterations is not None for chain in shown):
-        columns.append(numbers("CG per solve", [_figure(chain.cg_iterations) for chain in shown]))
-    return columns
+    labels = dict.fromkeys(mean.label for chain in shown for mean in chain.recent)
+    texts = [{mean.label: mean.text for mean in chain.recent} for chain in shown]
+    return columns + [numbers(label, [known.get(label, "-") for known in texts]) for label in labels]
 
 
 def _figure(value: float | None) -> str:

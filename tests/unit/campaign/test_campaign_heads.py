@@ -25,7 +25,7 @@ SEA = msgspec.structs.replace(
     name="sea",
     theory=msgspec.structs.replace(WITH_QUARKS, n_steps=6),
     budget=Budget(trajectories=160),
-    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=4),
+    warmup=WarmUpPolicy(longest=12, shortest=10, cheap=4),
     steering=Steering(visit=20, initial=3),
     running=Running(block=10, deterministic=True, producers=2),
 )
@@ -101,7 +101,7 @@ def test_heads_that_watch_a_dynamical_chain_change_no_bit_of_it(sea):
     chain = Chain(
         SEA.theory.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
     )
-    warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
+    warmup = WarmUp(total=log.cheap + SEA.warmup.longest, quenched=log.cheap)
     plaquettes = []
     for i in range(log.rows):
         if i < log.warmup:
@@ -109,7 +109,7 @@ def test_heads_that_watch_a_dynamical_chain_change_no_bit_of_it(sea):
         else:
             chain.update()
         plaquettes.append(measure(chain.field).plaquette)
-    assert log.phases.count("quench") == log.quenched > 0
+    assert log.phases.count("quench") == log.cheap > 0
     assert plaquettes == log.columns["plaquette"]
 
 
@@ -121,7 +121,7 @@ def test_predictions_are_judged_against_their_baselines(sea):
 
 def test_solves_after_a_quench_are_asked_about_before_it(sea):
     answers = Results(sea).summary.answers
-    quenched = [chain for chain in sea.chains.values() if chain.quenched]
+    quenched = [chain for chain in sea.chains.values() if chain.cheap]
     assert answers["ahead"] >= len(quenched) > 0  # a chain that the gate sends back to its start asks again
     assert answers["ahead_ready"] <= answers["ahead"]
 

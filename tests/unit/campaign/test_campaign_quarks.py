@@ -34,7 +34,7 @@ SEA = CampaignSpec(
         mass=0.5,
     ),
     budget=Budget(trajectories=150),
-    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=2),
+    warmup=WarmUpPolicy(longest=12, shortest=10, cheap=2),
     steering=Steering(visit=22, initial=3),
     screening=Screening(every=20, device="software"),
     running=Running(block=10, deterministic=True, producers=2, checkpoint_s=0.0),
@@ -82,7 +82,7 @@ def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(reco
     chain = Chain(
         SEA.theory.chain(log.system, log.coordinate, seed=SEA.seed, stream=log.stream, start="hot"), threads=1
     )
-    warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
+    warmup = WarmUp(total=log.cheap + SEA.warmup.longest, quenched=log.cheap)
     for _ in range(log.warmup):
         warmup, _ = warm_up_step(chain, warmup)
     for i in range(log.warmup, log.rows):

@@ -279,7 +279,7 @@ def test_a_larger_volume_begins_after_the_first_points_of_its_scout(tmp_path):
     assert set(order[:4]) == {SMALL}
     assert LARGE in order
     moved = next(decision for decision in priors(state) if decision.system == LARGE and "scout" in decision.by)
-    assert "4x4x4x2" in moved.reason
+    assert "4^3x2 has its peak at \u03b2 = " in moved.reason
 
 
 @pytest.mark.parametrize(

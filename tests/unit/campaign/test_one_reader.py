@@ -28,7 +28,7 @@ SEA = msgspec.structs.replace(
     name="reader",
     theory=WITH_QUARKS,
     budget=Budget(trajectories=60),
-    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=2),
+    warmup=WarmUpPolicy(longest=12, shortest=10, cheap=2),
     steering=Steering(visit=10, initial=2),
     screening=Screening(every=2, device="software"),
     running=Running(block=5, deterministic=True, producers=1, checkpoint_s=0.0),
@@ -104,21 +104,6 @@ def test_all_who_ask_see_the_same_reading_of_a_row_before_and_after_every_resume
     assert {key for key in alone if key[0] != "anomaly"} <= heard.said.keys()
 
 
-def test_rows_of_early_journals_do_not_say_their_steps_and_are_read_all_the_same(tmp_path, heard):
-    state = _run(SEA, tmp_path / "run")
-    assert {"n_steps"} < set(state.chains["c0000"].columns)
-    log = state.chains["c0000"]
-    del log.columns["n_steps"]
-    heard.said.clear()
-    with equipment.HeadReader(SEA, running_heads.load_heads(SEA)) as reader:
-        brief = Brief.of(log)
-        watch = reader.watch(brief)
-        watch.begin(brief.segments(log.warmup), 7)
-        assert watch.says() is not None
-        watch.begin(brief.segments(), 7)
-    assert reader.worker.statistics().rows == log.rows
-
-
 # --- chains that change producers ------------------------------------------------------------------------------------
 
 
@@ -160,7 +145,7 @@ def test_what_was_read_of_a_chain_is_not_read_again_when_it_changes_producers(he
     heard.said.clear()
     with equipment.HeadReader(spec, running_heads.load_heads(spec)) as reader:
         brief = Brief.of(once.chains["c0000"])
-        reader.watch(brief).begin(brief.segments(), None)
+        reader.watch(brief).begin(brief.segments())
     assert reader.worker.statistics().rows == brief.rows
     assert not heard.said  # its warm-up is over
 

@@ -69,7 +69,7 @@ def test_every_chain_is_measured_after_its_warm_up(state, result):
         # The variance of one chain falls short by 2 tau_int / n, which is made up for.
         assert chain.chi.mean == pytest.approx(susceptibility(loop, 512).mean, rel=0.15)
         assert chain.chi.mean > susceptibility(loop, 512).mean
-        assert (chain.warmup, chain.measured, chain.quenched) == (WARMUP, 2000, 0)
+        assert (chain.warmup, chain.measured, chain.cheap) == (WARMUP, 2000, 0)
         assert chain.effective == pytest.approx(2000 / (2 * chain.order.tau_int))
         assert "accepted" not in chain.values
     assert sum(chain.warmup + chain.measured for chain in result.chains) == state.trajectories

@@ -19,12 +19,12 @@ LONGEST = 48
 
 
 def _spec(lattice, **running):
-    quenched = 4 if lattice.flavors else 0
+    cheap = 4 if lattice.flavors else 0
     return msgspec.structs.replace(
         ROUNDS,
         theory=lattice,
         budget=Budget(trajectories=LONGEST + 4 + 12),
-        warmup=WarmUpPolicy(longest=LONGEST, shortest=10, quenched=quenched),
+        warmup=WarmUpPolicy(longest=LONGEST, shortest=10, cheap=cheap),
         steering=Steering(visit=10, initial=2),
         screening=Screening(every=2, device="software"),
         running=Running(block=5, deterministic=True, checkpoint_s=0.0, **{"producers": 1, **running}),
@@ -52,7 +52,7 @@ def test_a_stop_after_every_row_of_a_warm_up_does_not_move_its_end(lattice, tmp_
     spec = _spec(lattice)
     whole = _run(spec, tmp_path / "whole")
     log = whole.chains["c0000"]
-    assert len(set(log.columns["n_steps"][log.quenched : log.warmup])) > 1, "the steps must be tuned on the way"
+    assert len(set(log.columns["n_steps"][log.cheap : log.warmup])) > 1, "the steps must be tuned on the way"
     assert _ends(whole)[0][2] == "head:thermalization"
     directory = tmp_path / "parts"
     with Campaign.open(spec, directory) as campaign:

@@ -32,9 +32,13 @@ def test_chains_with_phase_rate_and_whether_they_run():
 def test_hmc_chains_have_acceptance_of_the_measurement_and_iterations():
     state = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), rows=200))
     for chain, log in zip(view_of(state, state.last_at).chains, state.chains.values(), strict=True):
-        assert chain.acceptance == pytest.approx(sum(log.columns["accepted"][WARMUP:]) / 200)
-        assert chain.cg_iterations == pytest.approx(200, abs=4)
-    assert view_of(fold(running()), BEGAN + 20).chains[0].acceptance is None
+        accepted, solves = chain.recent
+        share = sum(log.columns["accepted"][WARMUP:]) / 200
+        assert (accepted.name, accepted.label, accepted.text) == ("accepted", "accepted", f"{share:.0%}")
+        assert accepted.value == pytest.approx(share)
+        assert (solves.name, solves.label) == ("cg_iterations", "CG per solve")
+        assert solves.value == pytest.approx(200, abs=4)
+    assert view_of(fold(running()), BEGAN + 20).chains[0].recent == ()
 
 
 def test_the_budget_that_ends_first_gives_the_time_left():

@@ -1,4 +1,4 @@
-"""How long visits and quenches are: by spec and formula, or by heads that are trusted; both are written down."""
+"""How long visits and cheap warm-ups are: by spec and formula, or by heads that are trusted; both are written down."""
 
 from functools import partial
 from math import log
@@ -112,7 +112,7 @@ QUENCHED = msgspec.structs.replace(
     name="quenched",
     theory=WITH_QUARKS,
     budget=Budget(trajectories=260),
-    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=20),
+    warmup=WarmUpPolicy(longest=12, shortest=10, cheap=20),
     steering=Steering(visit=10, initial=4),
 )
 
@@ -133,17 +133,17 @@ def shown(trusted, tested=True):
 @pytest.mark.parametrize("believed", [True, pytest.param(False, marks=pytest.mark.chaos)])
 def test_a_quench_is_as_long_as_a_trusted_head_reads_off_the_chains_before(believed, monkeypatch, tmp_path):
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(believed))
-    monkeypatch.setattr(lengths, "_read", lambda context, rows: log(1 + 17.2))
+    monkeypatch.setattr(lengths, "_read", lambda head, context, rows: log(1 + 17.2))
     with Campaign.open(QUENCHED, tmp_path / "run") as campaign:
         state = campaign.run()
-    noted = {d.chain: d for d in state.decisions if d.what == "quenched-length"}
+    noted = {d.chain: d for d in state.decisions if d.what == "cheap-length"}
     assert noted
     assert {(d.value, d.trusted, d.head) for d in noted.values()} == {(17.0, believed, "quenched_length")}
     for visit in state.visits:
         if visit.fresh and visit.chain in noted:
-            assert visit.quenched == (17 if believed else noted[visit.chain].baseline)
-            assert state.chains[visit.chain].phases.count("quench") == visit.quenched
-    entries = [e for e in otherwise(state) if e.what == "quenched-length"]
+            assert visit.cheap == (17 if believed else noted[visit.chain].baseline)
+            assert state.chains[visit.chain].phases.count("quench") == visit.cheap
+    entries = [e for e in otherwise(state) if e.what == "cheap-length"]
     assert {(e.unit, e.trusted) for e in entries} == {("updates", believed)}
 
 
@@ -153,6 +153,6 @@ def test_the_shipped_head_reads_a_length_off_a_first_frame_and_is_not_asked_abou
     first = next(iter(state.chains.values()))
     dims, heads = QUENCHED.theory.volumes[0], load_heads(QUENCHED)
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True))
-    assert 1 <= Lengths(QUENCHED, heads).quench(state, dims, 4.8, first.start, 15, 9) <= 20
+    assert 1 <= Lengths(QUENCHED, heads).cheap(state, dims, 4.8, first.start, 15, 9) <= 20
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True, tested=False))
-    assert Lengths(QUENCHED, heads).quench(state, dims, 4.8, first.start, 15, 9) == 15
+    assert Lengths(QUENCHED, heads).cheap(state, dims, 4.8, first.start, 15, 9) == 15

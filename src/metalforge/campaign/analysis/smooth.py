@@ -4,7 +4,7 @@ r"""A smooth curve through noisy points, with its error everywhere: a Gaussian p
 
 x the coordinate over its range, c_0 and c_1 with wide priors. Length l and amplitude a are averaged over a small grid
 by their evidence (C. E. Rasmussen and C. K. I. Williams, "Gaussian processes for machine learning", 2006, sections 2.7
-and 5.4). Logarithms of transport coefficients along the logarithm of the coupling are such curves.
+and 5.4).
 """
 
 from collections.abc import Sequence

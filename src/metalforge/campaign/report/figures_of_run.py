@@ -56,13 +56,13 @@ def _updates(result: CampaignResult) -> Drawn:
     for axis, volume in zip(axes, systems, strict=True):
         rows = [chain for chain in result.chains if chain.system == volume.system]
         place = np.arange(len(rows))
-        quenched = np.array([chain.quenched for chain in rows])
+        cheap = np.array([chain.cheap for chain in rows])
         warm = np.array([chain.warmup for chain in rows])
         measured = np.array([chain.measured for chain in rows])
-        if quenched.any():
-            axis.bar(place, quenched, color=COLOURS[5], label="quenched warm-up")
-        axis.bar(place, warm, bottom=quenched, color=COLOURS[4], label="warm-up")
-        axis.bar(place, measured, bottom=quenched + warm, color=COLOURS[0], label="measured")
+        if cheap.any():
+            axis.bar(place, cheap, color=COLOURS[5], label="cheap warm-up")
+        axis.bar(place, warm, bottom=cheap, color=COLOURS[4], label="warm-up")
+        axis.bar(place, measured, bottom=cheap + warm, color=COLOURS[0], label="measured")
         every = max(1, -(-len(rows) // MOST_LABELS))
         axis.set_xticks(place[::every], [f"{chain.coordinate:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
         axis.set_ylabel("updates")

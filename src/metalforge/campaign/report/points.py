@@ -32,7 +32,7 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     id: str
     system: System
     coordinate: float
-    quenched: int
+    cheap: int
     warmup: int
     measured: int
     order: Estimate | None
@@ -63,7 +63,7 @@ def bare_result(theory: Theory, chain: ChainLog) -> ChainResult:
         id=chain.id,
         system=chain.system,
         coordinate=chain.coordinate,
-        quenched=0,
+        cheap=0,
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,
         order=None,
@@ -97,7 +97,7 @@ def _chain(theory: Theory, chain: ChainLog, errors: ChainErrors | None) -> Chain
         id=chain.id,
         system=chain.system,
         coordinate=chain.coordinate,
-        quenched=chain.by_phase["quench"],
+        cheap=chain.by_phase["quench"],
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,
         order=None if order is None or errors is None else replace(order, error=errors.order_error),

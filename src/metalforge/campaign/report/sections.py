@@ -169,7 +169,7 @@ def points_section(state: CampaignState, result: CampaignResult, downloads: str,
     columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), f">{words.update}s/s"]
     rows = []
     for chain in result.chains:
-        warm = chain.quenched + chain.warmup
+        warm = chain.cheap + chain.warmup
         rows.append([
             chain.id,
             *[system_text(chain.system)] * several,
@@ -198,7 +198,7 @@ def _value(chain: ChainResult, observable: Described) -> str:
 
 def updates_section(result: CampaignResult, figures: Figures) -> str:
     """Return where the updates went and how the error fell."""
-    warm = sum(chain.quenched + chain.warmup for chain in result.chains)
+    warm = sum(chain.cheap + chain.warmup for chain in result.chains)
     total = warm + sum(chain.measured for chain in result.chains)
     said = f"{warm:,} of {total:,} {result.words.update}s ({warm / total:.0%}) were warm-up." if total else ""
     return section(

@@ -58,7 +58,8 @@ def _expected(state: CampaignState, result: CampaignResult) -> str:
         for d in state.decisions
         if d.what == PEAK_PRIOR and d.system and d.value is not None and d.width is not None
     ]
-    columns = (result.words.system, "by", f">{result.words.found}", ">by the curve", "why")
+    # Reasons are in the coordinate, too, whatever is quoted as the result.
+    columns = (result.words.system, "by", f">{result.words.coordinate}", ">by the curve", "why")
     about = note(say("sections.expected"))
     return heading("Where the peak was expected", about, table(columns, rows)) if rows else ""
 

@@ -22,7 +22,7 @@ ENDINGS: dict[StoppedBy, str] = {
     "asleep": "the predictive variance is below its threshold, and the evidence is complete",
 }
 
-PHASES: dict[Phase, str] = {"quench": "quenched warm-up", "warmup": "warm-up", "measure": "measuring"}
+PHASES: dict[Phase, str] = {"quench": "cheap warm-up", "warmup": "warm-up", "measure": "measuring"}
 
 _paragraphs = Paragraphs(Path(__file__).with_name("text.toml"))
 

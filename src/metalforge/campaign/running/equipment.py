@@ -129,7 +129,7 @@ class HeadReader(Lines, Closing):
             self.worker.trust.take(judged)
         took = block.took
         if took is not None and (watch := _watch(self.spec, self.heads, self.worker, took, listens=False)) is not None:
-            watch.begin(took.segments(), None)
+            watch.begin(took.segments())
             self._told[block.chain] = watch
         if (told := self._told.get(block.chain)) is None:
             return
@@ -187,7 +187,7 @@ def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief, *, li
         return None
     if (context := context_of(spec, brief.coordinate, brief.system, brief.start)) is None:
         return None
-    return HeadWatch(worker, brief.id, context, rule=heads.stop if listens else None)
+    return spec.theory.watch(worker, brief.id, context, heads.stop if listens else None)
 
 
 def steerer_of(spec: CampaignSpec, system: System) -> Steerer:

@@ -6,7 +6,7 @@ Whoever knows it best says so, and each is asked again only until somebody bette
     head:PEAK           the head's readings of this volume's first chains, with the curve, weighed by their variances
     rule:transition     the curve alone, which knows the extents
 
-or nobody. A theory may have no such curve, and only scouts speak. The prior places updates
+or nobody. A theory may have no such curve: then there are scouts alone. The prior places updates
 (`steerers.peak_prior`): estimates, evidence and the stop rule never read it. A resumed campaign takes it from the
 journal, as it takes visits.
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
@@ -110,8 +111,8 @@ class PeakPriors:
             # the scout's peak may be off by a part of its own breadth.
             doubt = abs(shift) if curve is not None and look.established else look.width / 2
             width = hypot(look.error, doubt)
-            name = "x".join(map(str, scout))
-            reason = f"{name} has {with_error(look.result, look.error)}, moved by {shift:+.4f}"
+            has = f"{self._spec.theory.words.coordinate} = {with_error(look.result, look.error)}"
+            reason = f"{system_name(scout)} has its peak at {has}, moved by {shift:+.4f}"
             yield _Said(look.result + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
 
     def _readings(self, state: CampaignState, system: System, curve: ExpectedTransition) -> Iterator[_Said]:

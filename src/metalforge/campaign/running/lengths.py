@@ -1,15 +1,15 @@
-"""How long a visit and a quench are: as the spec and a formula say, or as heads do where they are trusted.
+"""The lengths of visits and of cheap warm-ups: by the spec and the theory, or by heads where they are trusted.
 
-The head `schedule` reads log(2 tau_int of |L|) off a chain, and the screen writes it down. A visit of `SAMPLES` times
-2 tau_int says the same of every coupling: near a transition it is longer than elsewhere, where half as many updates are
-enough. The spec's length is the baseline, and is never left by more than a factor of two, so that a reading that is
-wrong costs little.
+The head `schedule` predicts log(2 tau_int) of the order parameter from a chain, and the screen records it. A visit of
+`SAMPLES` times 2 tau_int gives the same precision everywhere: near a transition it is longer than elsewhere, where half
+as many updates are enough. The spec's length is the baseline. A length differs from it by a factor of two at most, so
+that a wrong prediction costs little.
 
-The head `quenched_length` (of the layout gpu-prep-11) says after the first frame of a quenched chain how many updates
-it takes to equilibrium. A dynamical chain begins with such updates; what the head reads off those of the nearest chain
-from the same start is the length of the next one's, in place of the formula's.
+A theory may begin its chains with cheaper updates, and name a head (of the layout gpu-prep-11) that predicts from the
+first frame of such a chain how many of them it takes to equilibrium (`Theory.cheap_head`). The prediction from the
+nearest chain with the same start replaces the theory's own number.
 
-All of it is read off the journal, so that a round which is planned again comes out the same.
+Everything is read from the journal, so that a round which is planned again comes out the same.
 """
 
 from functools import lru_cache
@@ -27,11 +27,11 @@ from metalforge.conductor.shipped import shipped_scores, shipped_weights
 
 from .heads import SOFTWARE, Heads
 
-SCHEDULE, QUENCH = "schedule", "quenched_length"
+SCHEDULE, CHEAP = "schedule", "cheap-length"
 LAYOUT = "gpu-prep-11"
-"""Of the second; it is asked once per chain, on the host."""
+"""The layout of the heads for cheaper updates; one is asked once per chain, on the host."""
 SAMPLES = 10
-"""Independent samples of a visit: what the default one has on 8^3x4 at the transition, 2 tau_int being about 60."""
+"""Independent samples of a visit: the default visit of 600 updates has as many where 2 tau_int is 60."""
 BETWEEN = 0.5, 2.0
 """Of the spec's length, the least and the most that a visit may have."""
 LARGEST = 20.0
@@ -39,7 +39,7 @@ LARGEST = 20.0
 
 
 class Lengths:
-    """Reads the lengths of visits and quenches off the journal, and keeps what is to be written down about them."""
+    """Reads the lengths of visits and cheap warm-ups from the journal, and keeps the notes to be written about them."""
 
     def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
         self._spec, self._heads = spec, heads
@@ -64,37 +64,35 @@ class Lengths:
         why = f"2 tau_int of {double_tau:.3g} updates read off {nearest.id} at {nearest.coordinate:.5g}"
         return self._noted(visit, "visit-length", SCHEDULE, updates, usual, self._heads.acts(SCHEDULE), why)
 
-    def quench(
-        self, state: CampaignState, system: System, coordinate: float, start: str, usual: int, visit: int
-    ) -> int:
+    def cheap(self, state: CampaignState, system: System, coordinate: float, start: str, usual: int, visit: int) -> int:
         """Return the cheaper updates of a new chain that would usually have so many."""
         alike = [
             c
             for c in state.chains.values()
-            if c.system == system and c.start == start and min(c.quenched, c.rows) >= SWEEPS and not c.abandoned
+            if c.system == system and c.start == start and min(c.cheap, c.rows) >= SWEEPS and not c.abandoned
         ]
         nearest = min(alike, key=lambda c: (abs(c.coordinate - coordinate), c.id), default=None)
-        if not usual or nearest is None:
+        head = self._spec.theory.cheap_head
+        if not head or not usual or nearest is None:
             return usual
         if (known := self._spec.theory.head_context(nearest.coordinate, system, nearest.start)) is None:
             return usual
-        # The quench is made of the theory's cheaper updates.
         context = known.of_sweeps
         scores = shipped_scores(LAYOUT)
-        if not any(kind.lacks(context) is None and QUENCH in kind.heads for kind in scores.tested_on):
+        if not any(kind.lacks(context) is None and head in kind.heads for kind in scores.tested_on):
             return usual
         rows = {name: tuple(column[:SWEEPS]) for name, column in nearest.columns.items()}
-        said = expm1(min(_read(context, tuple(sorted(rows.items()))), LARGEST))
-        updates = min(max(round(said), 1), self._spec.warmup.quenched)
-        trusted = any(s.trusted for s in scores.heads if (s.name, s.route) == (QUENCH, SOFTWARE))
+        said = expm1(min(_read(head, context, tuple(sorted(rows.items()))), LARGEST))
+        updates = min(max(round(said), 1), self._spec.warmup.cheap)
+        trusted = any(s.trusted for s in scores.heads if (s.name, s.route) == (head, SOFTWARE))
         why = f"{said:.3g} updates to equilibrium read off {nearest.id} at {nearest.coordinate:.5g}"
-        return self._noted(visit, "quenched-length", QUENCH, updates, usual, trusted, why)
+        return self._noted(visit, CHEAP, head, updates, usual, trusted, why)
 
     def notes(self, visit: Assigned) -> list[Decided]:
         """Return what is to be written beside a visit, once."""
         notes = []
         for what, note in self._notes.pop(visit.visit, {}).items():
-            updates = visit.quenched if what == "quenched-length" else visit.updates
+            updates = visit.cheap if what == CHEAP else visit.updates
             note = msgspec.structs.replace(note, chain=visit.chain, done=f"{updates} updates")
             said, usual = note.value, note.baseline
             if note.trusted and said is not None and usual is not None and updates < said:
@@ -123,8 +121,8 @@ def _scheduled(chain: ChainLog) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _read(context: ChainContext, rows: tuple[tuple[str, tuple[float, ...]], ...]) -> float:
-    """Return what the second head says after the first frame of a quench."""
+def _read(head: str, context: ChainContext, rows: tuple[tuple[str, tuple[float, ...]], ...]) -> float:
+    """Return what a head of the second layout predicts after the first frame of a chain."""
     frames = FrameMaker(context).push("measure", dict(rows))
     with ConductorProgram(weights=shipped_weights(LAYOUT)).run_on() as network:
-        return float(network.through(frames.values)[QUENCH][0, -1])
+        return float(network.through(frames.values)[head][0, -1])

@@ -48,7 +48,7 @@ class Monitor:
         self.policy, self.early, self.head_trusted = policy, early, head_trusted
 
     def due(self, updates: int) -> bool:
-        """Return whether a warm-up of so many updates (without quenched ones) is looked at."""
+        """Return whether a warm-up of so many updates (without cheap ones) is looked at."""
         beyond = updates - self.policy.shortest
         return self.early and beyond >= 0 and beyond % LOOK_EVERY == 0
 

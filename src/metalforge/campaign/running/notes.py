@@ -15,7 +15,6 @@ from metalforge.campaign.store.records import (
     StageUse,
     Utilisation,
 )
-from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter, RecentMeter
 from metalforge.core.errors import MeterUnavailableError
@@ -25,17 +24,22 @@ from metalforge.pipeline import Run
 
 from .book import Book
 from .equipment import HeadReader
-from .heads import Heads
+from .heads import Heads, context_of
 from .learning import Learning
-from .watch import CG, REJECTION
 
 if TYPE_CHECKING:  # a campaign without a board loads nothing of one
     from metalforge.substrates.npu.costs import BoardEnergy
 
 
 def note_heads(book: Book, heads: Heads) -> None:
-    """Write once, for every head, whether its word is taken, and why not."""
-    if any(decision.what == "head" for decision in book.state.decisions) or heads.weights.heads is None:
+    """Write once, for every head, whether its answers are acted on, and why not.
+
+    Nothing is written where no head was trained on chains of the campaign's theory.
+    """
+    state, theory = book.state, book.state.spec.theory
+    if any(decision.what == "head" for decision in state.decisions) or heads.weights.heads is None:
+        return
+    if all(context_of(state.spec, theory.low, system) is None for system in theory.systems):
         return
     for name in heads.weights.heads.names:
         if name in heads.unused:
@@ -63,7 +67,7 @@ def note_judged(book: Book, worker: Worker, learning: Learning) -> None:
     done = worker.statistics()
     if done.asked:
         book.write(Decided(what="reader", by="worker", reason=str(done), counts=done.counts))
-    for name in (CG, REJECTION, *LEARNED):
+    for name in (head.name for head in worker.layout.heads):
         standing = worker.trust.standing(name)
         if standing.pairs:
             reason = f"{standing.why}, judged while the campaign ran"

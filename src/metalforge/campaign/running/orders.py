@@ -40,7 +40,7 @@ class Brief:
     system: System
     coordinate: float
     start: StartOfChain
-    quenched: int
+    cheap: int
     n_steps: int = 0
     """Steps of a trajectory that it begins with; 0: those of the spec."""
     phases: Sequence[Phase] = ()
@@ -87,7 +87,7 @@ class Brief:
             system=log.system,
             coordinate=log.coordinate,
             start=log.start,
-            quenched=log.quenched,
+            cheap=log.cheap,
             n_steps=log.n_steps,
             phases=log.phases,
             columns={name: values.copy() for name, values in log.columns.items()},

@@ -291,7 +291,7 @@ class Planner:
                 by=ACCEPTANCE,
                 reason=f"in the place of {chain.id}, with finer steps",
                 start=chain.start,
-                quenched=chain.quenched,
+                cheap=chain.cheap,
                 n_steps=FINER * int(chain.columns["n_steps"][-1]),
                 instead_of=chain.id,
                 head="",

@@ -20,7 +20,6 @@ from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theory import Start, System
-from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer, Suggestion
 
@@ -90,7 +89,7 @@ def _start(visit: Assigned, state: CampaignState) -> Start:
 
 def longest_warmup(spec: CampaignSpec) -> int:
     """Return the updates that a new chain makes at most before it measures."""
-    return spec.warmup.longest + spec.warmup.quenched
+    return spec.warmup.longest + spec.warmup.cheap
 
 
 def check_budget(spec: CampaignSpec) -> None:
@@ -197,7 +196,7 @@ class VisitPlan:
                 by=wish.by,
                 reason=reason,
                 score=wish.score,
-                quenched=self._quenched_length(state, system, wish, new, number) if chain is None else 0,
+                cheap=self._cheap_updates(state, system, wish, new, number) if chain is None else 0,
                 start=wish.start if chain is None else "",
                 coordinates=wish.coordinates,
                 head=wish.head,
@@ -274,7 +273,7 @@ class VisitPlan:
         alone = [c for c in here if not c.ladder]
         if found is not None and self._may_visit(found.coordinate):
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
-            # What grew or melted is over, and says no more: a crossing wants trajectories of their own.
+            # A chain that has crossed over says no more of where it began: every visit of a crossing is a new chain.
             theory = self.spec.theory
             start = theory.start_of(len(here)) if theory.target == "crossing" else ""
             by = found.by or self.steerers[system].name
@@ -293,7 +292,8 @@ class VisitPlan:
     def _instead(self, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return a visit to a chain that is there, where the budget has no room for the warm-up of a new one.
 
-        A trajectory whose crystal has grown or melted is over, and chains beside a ladder no longer count.
+        There is none for a crossing, whose chains are over once they have crossed, nor beside a ladder, where single
+        chains no longer count.
         """
         if self.spec.theory.target == "crossing" or any(c.ladder for c in here):
             return None
@@ -424,15 +424,11 @@ class VisitPlan:
         first = find_steerer(spec.steering.steerer).first_points(spec.scan(system)) + len(spec.steering.points)
         return max(first - made[system], 0)
 
-    def _quenched_length(self, state: CampaignState, system: System, wish: Wish, stream: int, visit: int) -> int:
-        """Return how long a new chain runs with cheaper updates: longest near the transition, if known."""
-        longest = self.spec.warmup.quenched
-        if not longest or not self.spec.theory.begins_cheaply:
-            return 0
-        latest = state.latest(system)
-        usual = min(longest, quenched_length(wish.coordinate, system[0], None if latest is None else latest.result))
-        if self.lengths is None or wish.coordinates:
+    def _cheap_updates(self, state: CampaignState, system: System, wish: Wish, stream: int, visit: int) -> int:
+        """Return with how many cheaper updates a new chain begins, as its theory says."""
+        latest, theory = state.latest(system), self.spec.theory
+        wanted = theory.cheap_updates(wish.coordinate, system, None if latest is None else latest.result)
+        usual = min(self.spec.warmup.cheap, wanted)
+        if not usual or self.lengths is None or wish.coordinates:
             return usual
-        return self.lengths.quench(
-            state, system, wish.coordinate, wish.start or self.spec.theory.start_of(stream), usual, visit
-        )
+        return self.lengths.cheap(state, system, wish.coordinate, wish.start or theory.start_of(stream), usual, visit)

@@ -111,7 +111,7 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     by: str
     reason: str
     score: float = 0.0
-    quenched: int = 0
+    cheap: int = 0
     """Cheaper updates that a new chain begins with, where its theory has any."""
     start: Start = ""
     """Of a new chain; empty: as its theory has it, by its stream."""

@@ -112,7 +112,7 @@ class Lessons:
         return MeasuredRows(
             chain=log.id,
             context=self._theory.head_context(log.coordinate, log.system, log.start),
-            quenched=log.quenched,
+            quenched=log.cheap,
             warmup=log.warmup,
             first=first,
             end=end,

@@ -14,7 +14,6 @@ from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.orders import Brief, Snapshot
 from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, PointRun, Unsound
 from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
-from metalforge.campaign.running.watch import HeadWatch
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
@@ -26,6 +25,7 @@ from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import rounds_to_doubles
 
 from .theory import lattice_of
+from .watch import LinksWatch
 
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
@@ -43,7 +43,9 @@ class LatticePoint(PointChain):
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         spec = tools.spec
-        self._watch = tools.lines.watch(brief)
+        watch = tools.lines.watch(brief)
+        assert watch is None or isinstance(watch, LinksWatch)  # of `Lattice.watch`
+        self._watch = watch
         self._goes_on = False
         """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
@@ -61,10 +63,10 @@ class LatticePoint(PointChain):
         super()._take_up(run)
         if self._watch is not None:
             past = chain(self._known.segments(run.log.first), run.log.segments(run.log.first))
-            self._watch.begin(past, self.n_steps)
+            self._watch.begin(past)
 
     def _new(self) -> ChainRun:
-        warmup = WarmUp(total=self._known.quenched + self._spec.warmup.longest, quenched=self._known.quenched)
+        warmup = WarmUp(total=self._known.cheap + self._spec.warmup.longest, quenched=self._known.cheap)
         chain = Chain(self._wanted, engine=self._tools.engine)
         return ChainRun(chain, warmup, self._names, fill=NOTHING, besides=self._besides)
 
@@ -165,12 +167,12 @@ class LatticePoint(PointChain):
         self._tell()
         return super().take_segments()
 
-    def _tell(self) -> HeadWatch | None:
+    def _tell(self) -> LinksWatch | None:
         """Tell whoever watches the rows that it has not heard of, and return it."""
         watch = self._watch
         if watch is not None and watch.told < self.rows:
             for segment in self.run.log.segments(watch.told):
-                watch.push_rows(segment.phase, segment.columns, self.n_steps)
+                watch.push_rows(segment.phase, segment.columns)
         return watch
 
     def take_snapshots(self) -> list[Snapshot]:
@@ -211,7 +213,7 @@ class LatticePoint(PointChain):
         if self._is_checked(self.rows):
             self.snap()
         if watch is not None and steps is not None:
-            watch.push(phase, row.values, steps, tested=row.tested)
+            watch.push(phase, row.values, tested=row.tested)
         if phase == "warmup":
             self._look()
 

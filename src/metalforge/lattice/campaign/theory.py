@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
     from metalforge.campaign.state import ChainLog
+    from metalforge.conductor.early_stop import EarlyStop
     from metalforge.conductor.features import ChainContext
     from metalforge.conductor.scaling import ExpectedTransition
+    from metalforge.conductor.worker import Worker
     from metalforge.reservoir.weights import EsnWeights
 
     from .lessons import Lessons
+    from .watch import LinksWatch
 
 SHORTEST = 10
 VARIANCE_PER_SITE = 1.2
@@ -329,10 +332,11 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Whether updates are trajectories."""
         return self.algorithm == "hmc"
 
-    @property
-    def begins_cheaply(self) -> bool:
-        """Whether chains with sea quarks begin without them."""
-        return self.flavors > 0
+    def cheap_updates(self, at: float, system: System, peak: float | None) -> int:
+        """Return how many sweeps without sea quarks a chain with them begins with: most near the transition."""
+        from metalforge.conductor.heuristics import quenched_length
+
+        return quenched_length(at, system[0], peak) if self.flavors else 0
 
     # -- heads ---------------------------------------------------------------------------------------------------------
 
@@ -350,6 +354,14 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             tau=self.tau,
             action=self.action,
         )
+
+    cheap_head: ClassVar[str] = "quenched_length"
+
+    def watch(self, worker: "Worker", chain: str, context: "ChainContext", rule: "EarlyStop | None") -> "LinksWatch":
+        """Return the connection of one chain to the worker, with its questions about trajectories."""
+        from .watch import LinksWatch
+
+        return LinksWatch(worker, chain, context, rule=rule)
 
     @property
     def unused_heads(self) -> Mapping[str, str]:
@@ -419,6 +431,13 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     def reach_of(self, system: System) -> float:
         """Return the distance in beta over which a run can be reweighted."""
         return reweighting_reach(system)
+
+    @property
+    def live_columns(self) -> tuple[str, ...]:
+        """The accepted trajectories, and the iterations of solves with sea quarks."""
+        if not self.tuned:
+            return ()
+        return ("accepted", "cg_iterations") if self.flavors else ("accepted",)
 
     def described(self, name: str) -> Described:
         """Return how a column is shown."""
