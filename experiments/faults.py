@@ -24,8 +24,7 @@ from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.spec import CampaignSpec, WarmUpPolicy
 from metalforge.campaign.store.chain_files import chain_files
-from metalforge.core.phases import Phase
-from metalforge.core.rows import ChainFaultError
+from metalforge.core.rows import ChainFaultError, Phase
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.point import LatticePoint
 from metalforge.lattice.faults import FAULTS, FaultName, inject

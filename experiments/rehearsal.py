@@ -15,16 +15,15 @@ from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.estimator import Estimator
+from metalforge.campaign.running.graph import records_of
 from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.planning import planner_of
-from metalforge.campaign.running.recording import records_of
 from metalforge.campaign.spec import CampaignSpec, Running, Steering
 from metalforge.campaign.state import CampaignState, ChainLog, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
-from metalforge.core.phases import Phase
-from metalforge.core.rows import Segment
+from metalforge.core.rows import Phase, Segment
 from metalforge.lattice.campaign import Lattice
 
 from .exact_model import DIMS, ExactChains, ExactModel, ExactRows

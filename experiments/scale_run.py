@@ -28,18 +28,17 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
+from metalforge.campaign.running.graph import Recorder, Steer
 from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.planning import planner_of
-from metalforge.campaign.running.recording import Recorder, Steer
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Opened, Record, StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core.phases import Phase
-from metalforge.core.rows import Segment
+from metalforge.core.rows import Phase, Segment
 from metalforge.core.steering import Observation, Steerer, SteererState, Suggestion
 
 from .scale_model import BUSY_SITES, JITTER, REPAIR_S, Machine, RowSource, SimulatedLattice

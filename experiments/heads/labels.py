@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.layouts import PEAK
 from metalforge.conductor.scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
-from metalforge.core.phases import PHASES
-from metalforge.statistics.memory import pooled_tau
+from metalforge.core.rows import PHASES
+from metalforge.statistics.gamma import pooled_tau
 
 from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Part
 

@@ -24,10 +24,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from metalforge.conductor.early_stop import IN_A_ROW, SURE, first_sure, first_yes
 from metalforge.conductor.features import SWEEPS
 from metalforge.conductor.layouts import TRAJECTORIES, label_of
 from metalforge.conductor.scores import CouplingInterval, StopRule, StopStudy, over_couplings
+from metalforge.conductor.trust import IN_A_ROW, SURE, first_sure, first_yes
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 

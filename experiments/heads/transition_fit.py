@@ -17,8 +17,8 @@ import tomli_w
 
 from metalforge.conductor.scaling import VARIABLES, KnownExtent, ScalingCurve
 from metalforge.core.errors import SpecError
+from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import ChainRows, join, variance
-from metalforge.statistics.memory import pooled_tau
 from metalforge.statistics.peak import half_width, refined_maxima
 
 from .corpus_file import ChainRecord, Dims

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from metalforge.campaign.running.heads import Heads
-from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.trust import EarlyStop
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from metalforge.core.array_files import load_arrays
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
-from metalforge.core.phases import PHASES, Phase
 from metalforge.core.plugins import strangers_code
-from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
+from metalforge.core.rows import PHASES, ChainFaultError, Phase, Row, Rowed, RowLog, counted
 
 from .running.equipment import Tools
 from .running.monitor import WarmUpVerdict

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr
 from metalforge.core.errors import InternalError, MetalforgeError, SpecError
-from metalforge.core.phases import PHASES, Phase
+from metalforge.core.rows import PHASES, Phase
 
 from .analysis.evidence import EXCHANGE
 from .analysis.series import PointSeries

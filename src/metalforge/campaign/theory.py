@@ -31,9 +31,9 @@ from metalforge.core.plugins import FILES, load_files, load_named_files, load_pl
 from .table import SpecTable
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
-    from metalforge.conductor.early_stop import EarlyStop
     from metalforge.conductor.features import ChainContext
     from metalforge.conductor.scaling import ExpectedTransition
+    from metalforge.conductor.trust import EarlyStop
     from metalforge.conductor.worker import Worker
     from metalforge.reservoir.weights import EsnWeights
 

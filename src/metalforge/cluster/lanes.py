@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import Block, Volley
 from metalforge.campaign.theory import System
-from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError, PlacementError
-from metalforge.core.quantities import Quantity
+from metalforge.core.quantities import EnergyMeter, Quantity
 from metalforge.core.substrate import Cost, SubstrateInfo, Workload
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine

@@ -24,8 +24,7 @@ from metalforge.campaign.running.orders import Block, Brief
 from metalforge.campaign.running.watch import HeadWatch
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.chain_files import chain_files
-from metalforge.core.energy import EnergyMeter
-from metalforge.core.quantities import Quantity
+from metalforge.core.quantities import EnergyMeter, Quantity
 from metalforge.core.substrate import SubstrateInfo
 from metalforge.pipeline.child import portable
 from metalforge.pipeline.hosts import StageServer

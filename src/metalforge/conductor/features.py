@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.core.schema import FeatureSchema
 
 from .plaquette import plaquette_of

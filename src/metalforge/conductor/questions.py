@@ -14,7 +14,7 @@ import msgspec
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.heads import HeadValues
 

@@ -6,14 +6,19 @@ over the last `window` pairs of every chain, both on the same pairs; by chain, s
 no difference. A prediction waits under the id of its question until its outcome
 is told, so a pair cannot be made of two different things. A head is trusted with at least 20 pairs and a positive
 skill.
+
+The thermalisation head, whose word ends a warm-up, must have been sure for some frames in a row (`EarlyStop`).
 """
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
@@ -27,6 +32,8 @@ Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
 SUREST = 0.99
 """For the logarithmic loss: a formula that says yes or no is taken as this sure, else one miss would cost infinity."""
+SURE, IN_A_ROW = 0.9, 3
+"""Above which the thermalisation head is sure, and frames in a row for which it must be."""
 
 
 def _squared(prediction: float, outcome: float) -> float:
@@ -206,3 +213,26 @@ def _skill(head: float, baseline: float) -> float:
     if baseline == 0:
         return 0.0 if head == 0 else -math.inf
     return 1 - head / baseline
+
+
+def first_yes(yes: NDArray[np.bool_]) -> int:
+    """Return the first index that says yes; the length where none does."""
+    return int(np.argmax(yes)) if yes.any() else len(yes)
+
+
+def first_sure(probability: NDArray[np.float64], sure: float = SURE, in_a_row: int = IN_A_ROW) -> int:
+    """Return after how many frames the head has been sure for some in a row; one more than all if it was not."""
+    run = np.convolve(probability > sure, np.ones(in_a_row), mode="full")[: len(probability)] > in_a_row - 0.5
+    return first_yes(run) + 1
+
+
+class EarlyStop(NamedTuple):
+    """The rule: `factor` times the frames until the head was above `sure` for `in_a_row` of them."""
+
+    sure: float
+    in_a_row: int
+    factor: float
+
+    def ends(self, said: Sequence[float]) -> bool:
+        """Return whether a warm-up of which the head said this may end."""
+        return len(said) >= self.factor * first_sure(np.array(said), self.sure, self.in_a_row)

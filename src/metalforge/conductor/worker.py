@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.heads import HeadValues
 

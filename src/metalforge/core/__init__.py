@@ -7,7 +7,6 @@ from .on_demand import on_demand
 if TYPE_CHECKING:
     from .benchmark import BenchRow, best_of, find_suites
     from .capabilities import QuantizedInference, Trait
-    from .energy import EnergyMeter
     from .errors import (
         KernelError,
         MetalforgeError,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
         SpecError,
         UnknownNameError,
     )
-    from .quantities import Measured, Modelled, Quantity
+    from .quantities import EnergyMeter, Measured, Modelled, Quantity
     from .schema import HeadLayout
     from .substrate import Cost, Discovery, Kind, NoEngine, SubstrateInfo
 

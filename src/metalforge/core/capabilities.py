@@ -55,6 +55,21 @@ class Trait(StrEnum):
         return need is self
 
 
+GENERAL_PURPOSE = (
+    Trait.F64,
+    Trait.F32,
+    Trait.DF64,
+    Trait.SCALAR_REDUCE,
+    Trait.SPARSE_MATVEC,
+    Trait.EIGENSOLVE,
+    Trait.CONJUGATE_GRADIENT,
+    Trait.KERNEL_DISPATCH,
+    Trait.TIMESTAMPS,
+    Trait.STREAMING_STAGE,
+)
+"""What every processor that runs our compiled kernels can do: any device with a roofline."""
+
+
 class QuantizedInference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Integer inference at one of several widths."""
 

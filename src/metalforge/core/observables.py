@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import SpecError, UnknownNameError
-from .phases import PHASES, Phase
 from .plugins import load_named_files, load_plugin, plugin_names, strangers_code
+from .rows import PHASES, Phase
 
 GROUP = "metalforge.observables"
 Floats = NDArray[np.float64]

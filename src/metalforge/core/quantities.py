@@ -2,10 +2,13 @@
 
 The two are different types. Adding, subtracting, comparing or dividing one with the other is a type error, for mypy
 and at run time; so is mixing units. A report can therefore never show a number that is half of each.
+
+A meter (`EnergyMeter`) is a counter of joules that only grows, of hardware or of a modelled profile. It says why it
+cannot be read (`unavailable`); reading it then raises, and never returns a silent zero.
 """
 
 import math
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -95,3 +98,30 @@ class Modelled(_Sourced, frozen=True, kw_only=True, tag="modelled"):
 
 
 Quantity: TypeAlias = Measured | Modelled
+
+
+@runtime_checkable
+class EnergyMeter(Protocol):
+    """A growing counter of joules with a source."""
+
+    @property
+    def name(self) -> str:
+        """For example ``rapl:package-0``, ``nvml:0`` or ``model:akd1000-published``."""
+        ...
+
+    def unavailable(self) -> str | None:
+        """Return None when the counter can be read, else the reason and what would mend it."""
+        ...
+
+    def total(self) -> Quantity:
+        """Return joules since this meter was made; raises `MeterUnavailableError` when it cannot be read."""
+        ...
+
+
+@runtime_checkable
+class RecentMeter(EnergyMeter, Protocol):
+    """A meter that is far away, and knows what it read last."""
+
+    def recent(self) -> Quantity:
+        """Return the last total that came, without waiting for another; raises as `total` does."""
+        ...

@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from .errors import MetalforgeError
-from .phases import PHASES, Phase
+
+Phase: TypeAlias = Literal["quench", "warmup", "measure"]
+"""What an update of a chain belongs to, in one spelling for rows, journals, checkpoints, traces and features."""
+PHASES: tuple[Phase, ...] = ("quench", "warmup", "measure")
+"""Sweeps without sea quarks; updates that may be tuned and are not measured; updates with frozen parameters."""
 
 
 class ChainFaultError(MetalforgeError):

@@ -7,7 +7,9 @@ plug-in's `discover` returns: what it found and what it missed, with the reason 
 `discover` asks every plug-in for what it finds on this machine.
 """
 
+import os
 import re
+import resource
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import reduce
@@ -17,10 +19,9 @@ from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from .capabilities import Capability
-from .energy import EnergyMeter
 from .errors import PlacementError
 from .plugins import load_plugins, warn_broken
-from .quantities import Quantity
+from .quantities import EnergyMeter, Quantity
 
 Property: TypeAlias = str | int | float | bool
 GROUP = "metalforge.substrates"
@@ -193,3 +194,20 @@ def discover() -> Discovery:
         found += part
     ordered = sorted(found.substrates, key=lambda s: _ORDER.index(s.info.kind))
     return Discovery(substrates=tuple(ordered), missing=found.missing)
+
+
+def memory_bytes() -> int | None:
+    """Return the memory of this machine, or the limit of this process (`ulimit -v`) where that is less."""
+    try:
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return installed if limit == resource.RLIM_INFINITY else min(installed, limit)
+
+
+def check_memory(what: str, needed: int) -> None:
+    """Return if so many bytes can be there at all; otherwise raise, naming what they are for."""
+    here = memory_bytes()
+    if here is not None and needed > here:
+        raise PlacementError(f"{what} would take {needed / 2**30:,.1f} GiB of memory. Here are {here / 2**30:,.1f} GiB")

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.observables import Measured
-from metalforge.core.phases import PHASES, Phase
-from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
+from metalforge.core.rows import PHASES, ChainFaultError, Phase, Row, Rowed, RowLog, counted
 
 from .chain import Chain
 from .observables import COLUMNS, Columns

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import Measured, Modelled, Quantity
+from metalforge.core.quantities import EnergyMeter, Measured, Modelled, Quantity
 
 from .stages import OnSubstrate
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_c
 import msgspec
 
 from metalforge.core.capabilities import Capability
-from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError, require_at_least, require_not_negative, require_positive
+from metalforge.core.quantities import EnergyMeter
 from metalforge.core.substrate import SubstrateInfo
 
 from .errors import PipelineError

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming, remove_half_written
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, ParticleBox, ParticleSamples

@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
 from metalforge.core.observables import Measured
-from metalforge.core.phases import Phase
-from metalforge.core.rows import ChainFaultError, Row, Rowed, RowLog, counted
+from metalforge.core.rows import ChainFaultError, Phase, Row, Rowed, RowLog, counted
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native import default_threads
 from metalforge.native.engine import Engine, ParticleBatch, ParticleBox, ParticleSamples

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr, Reals
 from metalforge.core.errors import SpecError
 
 BLOCK = 16

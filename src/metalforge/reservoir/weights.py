@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from metalforge.core.arrays import Reals
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.core.threads import one_thread

@@ -6,15 +6,13 @@ import re
 from pathlib import Path
 
 from metalforge import native
-from metalforge.core.capabilities import Capability, Trait
-from metalforge.core.energy import EnergyMeter
+from metalforge.core.capabilities import GENERAL_PURPOSE, Capability, Trait
 from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.core.memory import memory_bytes
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
+from metalforge.core.quantities import EnergyMeter
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload, memory_bytes
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
-from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
 
 _FLOPS_PER_CYCLE = {"portable": 4, "v2": 4, "v3": 16, "v4": 16}
 """Double-precision flops a core can start each cycle: two vector multiply-adds (v2: a multiply and an add).
@@ -55,6 +53,8 @@ class CpuSubstrate:
 
     def cost(self, workload: Workload) -> Cost:
         """Price a call from core count, clock and vector width: a model, good to a factor of a few."""
+        from .prices import DF64_OPERATIONS, Roofline
+
         known = self.info.properties
         clock = known.get("clock_hz")
         if not isinstance(clock, int | float) or isinstance(clock, bool):

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from metalforge.core.capabilities import BatchInference, Trait
-from metalforge.core.energy import EnergyMeter
+from metalforge.core.capabilities import GENERAL_PURPOSE, BatchInference, Trait
 from metalforge.core.errors import MetalforgeError
+from metalforge.core.quantities import EnergyMeter
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo, Workload
 
 from .meters import NvmlMeter
-from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
 
 if TYPE_CHECKING:  # a machine without a GPU loads nothing of it
     from metalforge.native.cuda.grid import CudaEngine
@@ -42,6 +41,8 @@ class CudaSubstrate:
 
     def cost(self, workload: Workload) -> Cost:
         """Price a call from the device's peak rates and power limit: a model, good to a factor of a few."""
+        from .prices import DF64_OPERATIONS, Roofline
+
         known = {k: float(v) for k, v in self.info.properties.items() if isinstance(v, int | float)}
         if "fp32_flops_per_s" not in known or "bandwidth_bytes_per_s" not in known:
             return Cost(unknown="peak rates of this GPU are not known (compute capability or clocks not readable)")

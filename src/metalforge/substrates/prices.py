@@ -22,19 +22,6 @@ HOST_STEPS = 4
 """Operations that encoding an input line, or joining a potential, takes on the host: multiply, round, clip, shift."""
 DF64_OPERATIONS = 15
 """Of floats, for a multiply-add of double-floats (native/df64.hpp)."""
-GENERAL_PURPOSE = (
-    Trait.F64,
-    Trait.F32,
-    Trait.DF64,
-    Trait.SCALAR_REDUCE,
-    Trait.SPARSE_MATVEC,
-    Trait.EIGENSOLVE,
-    Trait.CONJUGATE_GRADIENT,
-    Trait.KERNEL_DISPATCH,
-    Trait.TIMESTAMPS,
-    Trait.STREAMING_STAGE,
-)
-"""What every processor that runs our compiled kernels can do: any device with a roofline."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

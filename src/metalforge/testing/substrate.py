@@ -6,9 +6,8 @@ import msgspec
 import numpy as np
 
 from metalforge.core.capabilities import capability_from_label, missing_capabilities
-from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError, PlacementError
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core.quantities import EnergyMeter, Measured, Modelled
 from metalforge.core.substrate import Substrate
 from metalforge.substrates import WORKLOADS
 

@@ -18,8 +18,8 @@ from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running import sleeping
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.graph import Check
 from metalforge.campaign.running.producer import Producer
-from metalforge.campaign.running.recording import Check
 from metalforge.campaign.running.sleeping import predictive_variance, reason_to_wake
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy

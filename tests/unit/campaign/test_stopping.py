@@ -2,7 +2,7 @@
 
 import pytest
 
-from metalforge.campaign.analysis.stopping import PrecisionLook, fitted_error, target_reached
+from metalforge.campaign.findings import PrecisionLook, fitted_error, target_reached
 
 
 def looks(*errors, established=True, a=0.04):

@@ -10,7 +10,7 @@ from metalforge.campaign.analysis.transition import chain_errors, locate, locate
 from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign.series import loop_series
 from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
-from metalforge.statistics.memory import pooled_tau
+from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.susceptibility import susceptibility
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
 

@@ -16,11 +16,11 @@ from experiments.heads.stopping import choose_factor, stop_study
 from experiments.heads.study import labelled
 from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without
-from metalforge.conductor.early_stop import IN_A_ROW
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.scaling import transition_of
 from metalforge.conductor.scores import HeadsEvaluation, skill_interval
 from metalforge.conductor.shipped import read_provenance
+from metalforge.conductor.trust import IN_A_ROW
 from metalforge.core.errors import SpecError
 from reference.command_line import study
 from reference.made_up_chains import chain, corpus, scan

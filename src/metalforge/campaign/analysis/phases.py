@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import Joint
-from metalforge.statistics.memory import pooled_tau
 
 from .selection import MeasuredChain
 from .series import PointSeries

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
+from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import ChainRows
 from metalforge.statistics.mbar import NotLocated, pair_overlap
-from metalforge.statistics.memory import pooled_tau
 from metalforge.statistics.reweight import MIN_OVERLAP
 
 from .series import PointSeries, as_point

@@ -6,12 +6,11 @@ report written next year give the same digits.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
-from metalforge.campaign.analysis.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.findings import Found
 from metalforge.campaign.state import CampaignState, Drift
@@ -23,6 +22,9 @@ from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
 from .heads import HeadAccount, accounts_of, answers_of
 from .points import ChainResult
 from .words import item_text, system_name
+
+if TYPE_CHECKING:
+    from metalforge.campaign.analysis.finite_size import FiniteSize, FiniteSizeFit
 
 
 class Quoted(ResultPart, frozen=True, kw_only=True):
@@ -64,7 +66,7 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     order: str
     """The order parameter whose susceptibility is located, or what else is looked at, as it is written."""
     systems: tuple[SystemResult, ...]
-    finite_size: FiniteSize | None
+    finite_size: "FiniteSize | None"
     limit: Quoted | None
     """The result of the infinite system, where there is an extrapolation."""
     limit_name: str
@@ -92,7 +94,7 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
         return self.systems[0]
 
     @property
-    def extrapolation(self) -> FiniteSizeFit | None:
+    def extrapolation(self) -> "FiniteSizeFit | None":
         """The line to the infinite system, which is quoted where there are systems enough."""
         return None if self.finite_size is None else self.finite_size.fit
 
@@ -117,7 +119,7 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
         return () if (fit := self.extrapolation) is None else line_evidence(self.name, fit, self.systems)
 
 
-def line_evidence(name: str, fit: FiniteSizeFit, systems: tuple[SystemResult, ...]) -> tuple[Evidence, ...]:
+def line_evidence(name: str, fit: "FiniteSizeFit", systems: tuple[SystemResult, ...]) -> tuple[Evidence, ...]:
     """Return what a line through the results of these systems rests on."""
     return (
         *(
@@ -344,9 +346,11 @@ def _volume(state: CampaignState, system: System, found: Found) -> SystemResult:
     )
 
 
-def _finite_size(theory: Theory, systems: tuple[SystemResult, ...]) -> FiniteSize | None:
+def _finite_size(theory: Theory, systems: tuple[SystemResult, ...]) -> "FiniteSize | None":
     """Return how the peak moves with the size, where two systems or more of one family are located."""
     peaks, law = [volume.transition for volume in systems if volume.transition is not None], theory.size_law
     if law is None or len(peaks) < 2 or len({law.family(peak.system) for peak in peaks}) > 1:
         return None
+    from metalforge.campaign.analysis.finite_size import analyse_volumes
+
     return analyse_volumes(peaks, law)

@@ -5,9 +5,9 @@ A number that is not established does not stand there bare, neither in a termina
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from metalforge.campaign.analysis.evidence import Evidence
-from metalforge.campaign.analysis.finite_size import FiniteSizeFit
 from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import SizeLaw
@@ -16,6 +16,9 @@ from metalforge.statistics.estimate import with_error
 from .html import Raw, box, items, link, paragraph
 from .result import CampaignResult, Quoted, SystemResult
 from .words import chi2_text, interval_text, item_text, say, system_name, system_text
+
+if TYPE_CHECKING:
+    from metalforge.campaign.analysis.finite_size import FiniteSizeFit
 
 
 def peak_lines(result: CampaignResult) -> Iterator[str]:
@@ -100,13 +103,13 @@ def _of_system(result: CampaignResult, found: Transition) -> tuple[str, str]:
     return meaning, say("verdict.volume-rests", found=found, held=len(result.headline.evidence))
 
 
-def _of_limit(result: CampaignResult, fit: FiniteSizeFit, law: SizeLaw) -> tuple[str, str]:
+def _of_limit(result: CampaignResult, fit: "FiniteSizeFit", law: SizeLaw) -> tuple[str, str]:
     """Return what the extrapolated number means, and in one line what it rests on."""
     meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
     return meaning, say("verdict.infinite-rests", systems=len(fit.systems))
 
 
-def _quality(fit: FiniteSizeFit) -> str:
+def _quality(fit: "FiniteSizeFit") -> str:
     """Return from which systems an extrapolation is, and how well they fit."""
     names = ", ".join(system_name(system) for system in fit.systems)
     return f"from {names}; {chi2_text(fit.chi2, fit.dof)}"

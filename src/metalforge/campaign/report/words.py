@@ -10,7 +10,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import StoppedBy
 from metalforge.campaign.theory import System
 from metalforge.core.pages import Paragraphs
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.statistics.estimate import Estimate, with_error
 
 ENDINGS: dict[StoppedBy, str] = {

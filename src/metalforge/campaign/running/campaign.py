@@ -46,10 +46,10 @@ from metalforge.campaign.store.records import (
 )
 from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
-from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
+from metalforge.core.quantities import EnergyMeter
 from metalforge.core.rows import ChainFaultError
 from metalforge.native.engine import continues
 from metalforge.pipeline import DeadlockError, PipelineError

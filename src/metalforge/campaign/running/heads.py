@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.theory import Start, System
-from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.scores import AdoptedHead, HeadScore, TestedKind
 from metalforge.conductor.shipped import default_scores, default_weights
+from metalforge.conductor.trust import EarlyStop
 from metalforge.reservoir.weights import EsnWeights
 
 from .watch import ANOMALY

@@ -14,8 +14,7 @@ from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec, LaneSpec
 from metalforge.campaign.theory import System
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
-from metalforge.core.memory import check_memory
-from metalforge.core.substrate import Substrate
+from metalforge.core.substrate import Substrate, check_memory
 from metalforge.native._level import MAX_THREADS
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.substrates import discover

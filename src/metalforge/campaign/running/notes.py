@@ -16,9 +16,8 @@ from metalforge.campaign.store.records import (
     Utilisation,
 )
 from metalforge.conductor.worker import Worker
-from metalforge.core.energy import EnergyMeter, RecentMeter
 from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import Measured
+from metalforge.core.quantities import EnergyMeter, Measured, RecentMeter
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Run
 

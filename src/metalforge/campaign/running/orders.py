@@ -15,8 +15,7 @@ from metalforge.campaign.store.records import THROWN_AWAY, Decided, Promise, Rec
 from metalforge.campaign.theory import Start as StartOfChain
 from metalforge.campaign.theory import System
 from metalforge.conductor.trust import JudgedPair
-from metalforge.core.phases import Phase
-from metalforge.core.rows import Segment, segments_of
+from metalforge.core.rows import Phase, Segment, segments_of
 
 PRODUCE = "produce-"
 """How the names of stages that produce begin."""

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.phases import Phase
-from metalforge.core.rows import IrreproducibleError, Row, Rowed, RowLog, Segment
+from metalforge.core.rows import IrreproducibleError, Phase, Row, Rowed, RowLog, Segment
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict

@@ -7,12 +7,11 @@ that was chosen on training chains. A theory may ask about single updates as wel
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import OF_TRAJECTORIES, SEEN, ChainContext
 from metalforge.conductor.questions import Future, HeadQuestion
+from metalforge.conductor.trust import EarlyStop
 from metalforge.conductor.worker import Worker
-from metalforge.core.phases import Phase
-from metalforge.core.rows import Segment
+from metalforge.core.rows import Phase, Segment
 
 FED = (*SEEN, *OF_TRAJECTORIES)
 """Columns that frames are made of."""

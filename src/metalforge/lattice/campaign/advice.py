@@ -1,21 +1,30 @@
-"""What is said about a campaign before it runs: lattices whose answer is blurred, and what is known.
+"""The words that only lattices have (`text.toml`), and what is said about a campaign before it runs.
+
+A caution is given for a lattice whose answer is blurred, and what is known of a transition is cited.
 
 What is known of the transition with sea quarks has citations, and stands in the report, too. It says what to expect and
 what to compare with; nothing is fitted to it, and no range is derived from it.
 """
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from metalforge.campaign.report.words import system_name
+from metalforge.core.pages import Paragraphs
 
 from .theory import Lattice
-from .words import say
 
+TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
 SELDOM = 16
 """Updates between two downloads of links beyond which they take little of a GPU's time."""
 LEAST_ASPECT = 2
 """N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
 0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
+
+
+def say(group: str, **figures: Any) -> str:
+    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
+    return " ".join(TEXTS(group, **figures))
 
 
 def size_cautions(lattice: Lattice) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from metalforge.campaign.report.result import CampaignResult
 from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import Estimate
 
-from .words import TEXTS, say
+from .advice import TEXTS, say
 
 if TYPE_CHECKING:
     from .quarks import Quarks

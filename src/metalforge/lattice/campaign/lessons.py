@@ -28,7 +28,7 @@ from metalforge.conductor.scaling import transition_curve, transition_on
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, read_bytes
-from metalforge.core.phases import Phase
+from metalforge.core.rows import Phase
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.statistics import gamma_method

@@ -15,10 +15,9 @@ from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import with_error
 
-from .advice import known_of, size_cautions, spacing_cautions
+from .advice import known_of, say, size_cautions, spacing_cautions
 from .published import INDEPENDENT, PUBLISHED
 from .theory import Lattice, lattice_of
-from .words import say
 
 if TYPE_CHECKING:
     from metalforge.campaign.report.drawing import Drawn
@@ -94,8 +93,8 @@ class LatticeReport(PeakReport):
         from metalforge.campaign.report.figures import draw_more, draw_peak
         from metalforge.campaign.report.figures_of_evidence import draw_evidence
 
+        from .advice import TEXTS
         from .figures import draw_hmc, draw_plaquette, draw_quarks, loop_planes
-        from .words import TEXTS
 
         made = draw_peak(state, result, curves)
         made += [draw_plaquette(result)] if made else []

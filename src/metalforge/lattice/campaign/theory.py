@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
     from metalforge.campaign.state import ChainLog
-    from metalforge.conductor.early_stop import EarlyStop
     from metalforge.conductor.features import ChainContext
     from metalforge.conductor.scaling import ExpectedTransition
+    from metalforge.conductor.trust import EarlyStop
     from metalforge.conductor.worker import Worker
     from metalforge.reservoir.weights import EsnWeights
 

@@ -11,8 +11,7 @@ from typing import Any
 from metalforge.campaign.running.watch import HeadWatch
 from metalforge.conductor.heuristics import cg_iterations, rejection_probability
 from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
-from metalforge.core.phases import Phase
-from metalforge.core.rows import Segment
+from metalforge.core.rows import Phase, Segment
 
 CG, REJECTION = "cg_estimate", "rejection"
 

@@ -12,8 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, Doubles
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import Array, BriefRepr, Doubles
 
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder, ladder_of

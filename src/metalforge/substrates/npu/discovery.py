@@ -5,10 +5,9 @@ from math import inf
 from pathlib import Path
 
 from metalforge.core.capabilities import BatchInference, QuantizedInference, Trait
-from metalforge.core.energy import EnergyMeter
+from metalforge.core.quantities import EnergyMeter
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo, Workload
 from metalforge.substrates.meters import ModelledMeter
-from metalforge.substrates.prices import Roofline
 from metalforge.substrates.profiles import profile
 
 PCI_VENDOR = "0x1e7c"
@@ -49,6 +48,8 @@ class _Npu(NoEngine):
 
     def cost(self, workload: Workload) -> Cost:
         """Price a call from the device profile: below a width of 256 its size does not matter."""
+        from metalforge.substrates.prices import Roofline
+
         call = self._profile.call
         any_size = Roofline(
             profile=self._profile.name,

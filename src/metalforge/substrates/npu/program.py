@@ -12,8 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import BriefRepr, Doubles
 from metalforge.core.errors import MetalforgeError
 
 MAX_INPUTS = 57334

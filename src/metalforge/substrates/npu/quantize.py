@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, Doubles
-from metalforge.core.brief import BriefRepr
+from metalforge.core.arrays import Array, BriefRepr, Doubles
 
 from .program import ProgramError
 
