@@ -18,6 +18,7 @@ from metalforge.substrates.npu.registers import linear_probe, probe_program
 
 from .problems import METRICS, PROBLEMS, Problem, Scores
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
+from .rectifiers import with_rectifier
 
 INSTANCES = 5
 """Reservoirs and data sets a task; intervals are over these."""
@@ -42,7 +43,9 @@ VARIANTS: tuple[Variant, ...] = (
     ("software", "f32", lambda esn, device: HybridEsn(esn.weights.astype(np.float32), ranges=esn.ranges)),
     *(linear("last-layer", p) for p in ("W4A4", "W4A8", "W8A8", "W12A12")),
     linear("two-rail", "W4A4"),
-    *(linear(approach, "W4A4") for approach in ("A", "B", "C")),
+    ("A", "W4A4", lambda esn, device: with_rectifier(esn, device, "A")),
+    ("B", "W4A4", lambda esn, device: with_rectifier(esn, device, "B")),
+    ("C", "W4A4", lambda esn, device: with_rectifier(esn, device, "C")),
     NATIVE,
 )
 

@@ -29,7 +29,7 @@ from scipy.special import log_softmax
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, require_known
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.rectifiers import INPUT_LEVELS, NativeLayer
+from metalforge.hybrid.esn.paths import INPUT_LEVELS, NativeLayer
 from metalforge.hybrid.routing.jobs import LEVELS
 from metalforge.reservoir.gradient import backwards
 from metalforge.reservoir.weights import EsnWeights

@@ -198,8 +198,8 @@ def test_bad_input_is_named(weights, series):
         esn.step(np.zeros(4))
     with pytest.raises(SpecError, match="finite"):
         esn.step(np.array([0.0, np.nan, 0.0]))
-    with pytest.raises(SpecError, match="must be W4A4"):
-        esn.with_hardware_linear(EmulatedDevice(), "B", "W8A8")
+    with pytest.raises(SpecError, match="`precision`"):
+        esn.with_hardware_linear(EmulatedDevice(), precision="W5A8")
     with pytest.raises(SpecError, match="`approach`"):
         esn.with_hardware_linear(EmulatedDevice(), "D")
     with pytest.raises(SpecError, match="state is finite"):

@@ -16,7 +16,7 @@ from metalforge.hybrid.learning import (
     RecursiveLeastSquares,
     choose_threshold,
 )
-from metalforge.hybrid.learning.drift import divergence, false_alarms
+from metalforge.hybrid.learning.drift import divergence
 from metalforge.reservoir import make_esn
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.series import SeriesError
@@ -33,6 +33,16 @@ def correlated(rng, rows, mean=0.0, spread=1.0):
     for t in range(1, len(noise)):
         noise[t] += 0.6 * noise[t - 1]
     return mean + spread * 0.8 * noise[50:, None]
+
+
+def false_alarms(monitor, streams, *, horizon):
+    """Return how many of the runs of `horizon` rows gave an alarm, and how many runs there were."""
+    runs = [stream[i : i + horizon] for stream in streams for i in range(0, len(stream) - horizon + 1, horizon)]
+    alarms = 0
+    for run in runs:
+        monitor.rebase()
+        alarms += any(monitor.step(row).alarm for row in run)
+    return alarms, len(runs)
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import input_errors
-from metalforge.hybrid.esn.rectifiers import NativeLayer, Rectified, ScaleTrick
+from metalforge.hybrid.esn.paths import NativeLayer, input_errors
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of, precision_of
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
@@ -64,55 +63,6 @@ def test_inputs_move_to_the_host_where_joint_scaling_wastes_levels():
     assert errors["host"] < errors["device"] / 2
     small = make_esn(UNITS, INPUTS, seed=2, connectivity=1.0, input_scaling=0.2)
     assert path_of(small, "W4A8").place == "device"
-
-
-def test_approach_a_is_silent(weights, rows):
-    path = Rectified(weights, DevicePrograms(EmulatedDevice()), Ranges(1, 1), "A")
-    assert not np.any(path(np.hstack(rows)))
-
-
-@pytest.mark.parametrize("approach", ["B", "C"])
-def test_approaches_b_and_c_rectify(weights, rows, approach):
-    path = Rectified(weights, DevicePrograms(EmulatedDevice()), Ranges(1, 1), approach)
-    wanted = exact(weights, *rows)
-    found = path(np.hstack(rows))
-    assert found.min() >= 0
-    far = np.abs(wanted) > 0.5
-    assert not np.any(found[far & (wanted < 0)])
-    positive = far & (wanted > 0) & (found < 0.9 * path.trick.span)
-    assert positive.sum() > 20
-    assert np.sqrt(np.mean((found - wanted)[positive] ** 2)) < 0.2  # int4 weights and 15 levels
-
-
-def test_epsilon_of_the_scale_trick_cancels(weights, rows, monkeypatch):
-    honest = Rectified(weights, DevicePrograms(EmulatedDevice()), Ranges(1, 1), "B")(np.hstack(rows))
-    config = ScaleTrick.from_weights(weights, Ranges(1, 1))
-    monkeypatch.setattr(ScaleTrick, "from_weights", lambda *_: ScaleTrick(epsilon=0.03125, span=config.span))
-    again = Rectified(weights, DevicePrograms(EmulatedDevice()), Ranges(1, 1), "B")(np.hstack(rows))
-    assert np.array_equal(again > 0, honest > 0)
-    assert np.allclose(again, honest, rtol=1e-12)
-
-
-def test_three_sigma_of_the_scale_trick(weights):
-    rng = np.random.default_rng(0)
-    config = ScaleTrick.from_weights(weights, Ranges(2.0, 0.5))
-    u, s = rng.uniform(-2, 2, (20000, INPUTS)), rng.uniform(-0.5, 0.5, (20000, UNITS))
-    assert np.allclose(3 * exact(weights, u, s).std(axis=0), config.span, rtol=0.05)
-    assert config.epsilon * config.span.max() == pytest.approx(0.1)
-
-
-def test_approach_c_needs_registers(weights):
-    class Plain:
-        """Only what the protocol asks for: no registers."""
-
-        def __init__(self):
-            self._inner = EmulatedDevice()
-            self.n_slots = None
-            self.slots, self.load, self.statistics = self._inner.slots, self._inner.load, self._inner.statistics
-            self.spent = self._inner.spent
-
-    with pytest.raises(PlacementError, match="register map"):
-        Rectified(weights, DevicePrograms(Plain()), Ranges(1, 1), "C")
 
 
 def test_the_native_layer_is_a_bounded_relu(weights, rows):

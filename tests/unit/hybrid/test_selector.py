@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from metalforge.core.substrate import Kind, SubstrateInfo
+from metalforge.hybrid import OperationRouter, select_substrate
 from metalforge.hybrid.esn import selector
-from metalforge.hybrid.esn.selector import SubstrateSelector
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 
@@ -22,17 +22,18 @@ def data():
 
 def test_without_a_board_it_is_software(weights, monkeypatch):
     monkeypatch.setattr(selector, "_board", lambda: None)
-    chosen = SubstrateSelector.for_weights(weights)
+    chosen = select_substrate(weights)
     assert chosen.substrate == "software"
     assert "no NPU" in chosen.reason
     assert chosen.esn.mode == "software"
 
 
 def test_a_device_at_hand_is_used_only_where_it_pays(weights, data):
-    quick = SubstrateSelector("latency").select(weights, device=EmulatedDevice(), calibration=data)
+    quick = select_substrate(weights, device=EmulatedDevice(), calibration=data)
     assert quick.esn.mode == "software"
     assert "quicker" in quick.reason
-    forced = SubstrateSelector("hw_only").select(weights, device=EmulatedDevice(), calibration=data)
+    router = OperationRouter(objective="hw_only")
+    forced = select_substrate(weights, router=router, device=EmulatedDevice(), calibration=data)
     assert forced.esn.mode == "hardware-linear"
     assert forced.esn.precision.endswith("A8")
     assert np.abs(forced.esn.run(data) - quick.esn.run(data)).max() < 0.1
@@ -43,6 +44,8 @@ def test_a_board_that_is_found_is_opened(weights, data, monkeypatch):
         kind=Kind.NPU, name="akida0", model="AKD1000", capabilities=(), properties={"emulated": False}
     )
     monkeypatch.setattr(selector, "_board", lambda: board)
-    chosen = SubstrateSelector("hw_only").select(weights, calibration=data, open_board=EmulatedDevice)
+    chosen = select_substrate(
+        weights, router=OperationRouter(objective="hw_only"), calibration=data, open_board=EmulatedDevice
+    )
     assert chosen.substrate == "akida0"
     assert chosen.esn.mode == "hardware-linear"

@@ -161,20 +161,6 @@ def test_what_shares_a_full_device_is_evicted_and_counted():
     assert device.statistics().loads > 7
 
 
-@pytest.mark.parametrize("approach", ["A", "B", "C"])
-def test_registers_and_variables_of_an_evicted_network_are_as_if_it_had_stayed(approach):
-    alone, shared = EmulatedDevice(), EmulatedDevice(n_slots=1)
-    networks = [HybridEsn.from_weights(weights(1)).with_hardware_linear(d, approach) for d in (alone, shared)]
-    for device in (alone, shared):
-        slot = device.slots()[0]
-        device.set_variable("reservoir/act_step", 2 * device.get_variable("reservoir/act_step", slot), slot)
-    stayed, evicted = networks
-    for part in np.split(U, 4):
-        linear(shared, 2)
-        assert evicted.programs.resident == ()
-        np.testing.assert_array_equal(evicted.run(part), stayed.run(part))
-
-
 def test_device_time_of_networks_on_one_device_adds_up():
     device = EmulatedDevice()
     shared = [linear(device, 1), native(device, 2), chunked(device, 3)]

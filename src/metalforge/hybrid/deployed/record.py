@@ -40,7 +40,7 @@ class EsnRecord(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """How a network is run: where its product is computed, and what its inputs and outputs are."""
 
     mode: Literal["software", "hardware-linear", "hardware-native", "chunked"] = "software"
-    approach: Literal["last-layer", "two-rail", "A", "B", "C"] | None = None
+    approach: Literal["last-layer", "two-rail"] | None = None
     precision: str | None = None
     inputs: Literal["device", "host"] | None = None
     """Where W_in is."""

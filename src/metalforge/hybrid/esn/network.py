@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.measured import HEADROOM, measured
@@ -38,6 +38,7 @@ from .chunks import ChunkPlan, plan_chunks
 from .paths import (
     DevicePath,
     InputPlace,
+    NativeLayer,
     RowBlock,
     default_ranges,
     device_lines,
@@ -45,12 +46,11 @@ from .paths import (
     input_errors,
     input_place,
 )
-from .rectifiers import NativeLayer, Rectified
 from .tasks import PrecisionChoice, Task, better_readout, climb, refit
 
 STEPS_AT_ONCE = 4096
 """Steps that run without a break: others who share the device wait no longer than these take."""
-Approach: TypeAlias = Literal["last-layer", "two-rail", "A", "B", "C"]
+Approach: TypeAlias = Literal["last-layer", "two-rail"]
 Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native", "chunked"]
 
 
@@ -142,16 +142,17 @@ class HybridEsn:
     ) -> "HybridEsn":
         """Return this network with its product on a device and its activation on the host.
 
-        `approach` is how the chip's rectifier is dealt with (`paths`); A, B and C exist at W4A4 only. `precision` is a
-        name such as W4A8; `auto` climbs the ladder until the loss on `validation` is within `tolerance` of software,
-        and `choice` then tells what it tried (without validation data it is W8A8, which loses least without a refit).
+        The chip's layer has no activation and returns signed potentials. `approach` says how signed lines go in:
+        `last-layer` with one zero point for all, `two-rail` with positive and negative parts on lines of their own.
+        `precision` is a name such as W4A8; `auto` climbs the ladder until the loss on `validation` is within
+        `tolerance` of software, and `choice` then tells what it tried (without validation data it is W8A8, which loses
+        least without a refit).
         With `training`, the readout is fitted to the hybrid states: one solve, with the network's own ridge where
         `ridge` says no other; with `validation` too, it is kept where it is better than the one that was there.
         `inputs` says where W_in is: `auto` keeps it on the host where joint quantisation would cost precision.
         """
         fitted = training if refit_readout else None
-        if precision == "auto" and approach in ("A", "B", "C"):
-            precision = "W4A4"
+        require_one_of("last-layer", "two-rail", approach=approach)
         if precision == "auto" and validation is not None:
 
             def build(rung: str) -> HybridEsn:
@@ -171,25 +172,13 @@ class HybridEsn:
         self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure
     ) -> "HybridEsn":
         programs = DevicePrograms(device)
-        if approach in ("last-layer", "two-rail"):
-            encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
-            ranges = self.ranges_at(encoding.activation_bits)
-            place = input_place(input_errors(self.weights, ranges, encoding), inputs)
-            matrix, lines = device_lines(self.weights, ranges, place)
-            compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
-            product = DeviceMatrix(compiled, programs, "esn")
-            path = DevicePath.of_layer(self.weights, programs, product, policy=on_device_failure, place=place)
-        elif approach in ("A", "B", "C"):
-            if precision != "W4A4":
-                raise SpecError(
-                    f"approach {approach} leaves the rectifier on, after which digits and nibbles cannot be joined: "
-                    f"`precision` must be W4A4. Got {precision}"
-                )
-            ranges = self.ranges
-            layer = Rectified(self.weights, programs, ranges, approach)
-            path = DevicePath.of_layer(self.weights, programs, layer, policy=on_device_failure)
-        else:
-            raise SpecError(f"`approach` must be last-layer, two-rail, A, B or C. Got `{approach}`")
+        encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
+        ranges = self.ranges_at(encoding.activation_bits)
+        place = input_place(input_errors(self.weights, ranges, encoding), inputs)
+        matrix, lines = device_lines(self.weights, ranges, place)
+        compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
+        product = DeviceMatrix(compiled, programs, "esn")
+        path = DevicePath.of_layer(self.weights, programs, product, policy=on_device_failure, place=place)
         other = self.with_path(path, precision=precision, ranges=ranges)
         other.approach = approach
         return other

@@ -22,9 +22,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.arrays import Array, Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.encodings import rms_error
+from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.exact_steps import ExactReadout, ExactSteps
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
@@ -32,8 +33,9 @@ from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Affine, Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu.ladder import group_ranges
-from metalforge.substrates.npu.program import Encoding
+from metalforge.substrates.npu.ladder import encode_unsigned, encode_zero_point, group_ranges
+from metalforge.substrates.npu.program import Encoding, Program
+from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.residency import DevicePrograms
 
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
@@ -102,6 +104,46 @@ class Product(Protocol):
 
     def __call__(self, lines: Reals, /, *, backwards: bool = False) -> Doubles:
         """Return the product (batch, rows) of lines (batch, lines)."""
+
+
+INPUT_LEVELS, ZERO_POINT = 7, 8
+"""A 4-bit input u of range r is rint(7 u / r) + 8."""
+MIN_STEP = 1 / FINEST
+"""The finest step of a bounded ReLU on the chip."""
+
+
+class NativeLayer:
+    """[W_in | W_res] with the chip's own bounded ReLU, which leaves only the leak to the host.
+
+        s' = (1 - a) s + a clip(W_in u + W_res s + b, 0, 1)
+
+    States are never negative and go in as they are (16 levels from 0 to 1); inputs have a sign and go in with a zero
+    point, whose row sums, like the bias, move into the thresholds. The chip's output n of 15 is the clipped sum.
+    """
+
+    rows_per_sample = 1  # four bits are all there is
+
+    def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
+        w_in = weights.w_driven
+        lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
+        q = self.quantized = quantize(lines, 4)
+        scales = np.broadcast_to(q.scales, weights.units)
+        offset = ZERO_POINT * q.values[:, : w_in.shape[1]].sum(axis=1, dtype=np.int64)
+        step = self.step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
+        # The chip rounds up; half a step on the threshold makes that rounding to the nearest level.
+        threshold = np.rint(offset - weights.bias.astype(np.float64) / scales + step / 2)
+        grid = np.ascontiguousarray(q.values.T.astype(np.int8))
+        layer = rectified_layer("reservoir", grid, step, np.clip(threshold, -(1 << 19), (1 << 19) - 1))
+        self.encoding = Encoding(activation_bits=4, digits=1, signed="unsigned")
+        self._ranges = ranges
+        self._programs = programs
+        self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
+
+    def __call__(self, lines: Reals, *, backwards: bool = False) -> Doubles:
+        """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
+        u, s = np.split(lines, [lines.shape[1] - self.quantized.shape[0]], axis=1)
+        rows: Array = np.concatenate([encode_zero_point(u, self._ranges.u, 4), encode_unsigned(s, 1.0, 4)], axis=1)
+        return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS
 
 
 class RowBlock:

@@ -4,7 +4,7 @@ An emulated NPU is never chosen by itself: it computes on the CPU and saves noth
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import discover
 from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.prices import Objective
 
 from .network import HybridEsn
 
@@ -28,43 +27,31 @@ class Selection(NamedTuple):
     reason: str
 
 
-class SubstrateSelector:
-    """Chooses a substrate for a network by an objective and a device profile."""
+def select_substrate(
+    weights: EsnWeights,
+    *,
+    router: OperationRouter | None = None,
+    device: NpuDevice | None = None,
+    calibration: Reals | None = None,
+    open_board: Callable[[], NpuDevice] | None = None,
+) -> Selection:
+    """Return a network on the substrate where it should run, by a router's objective and device profile.
 
-    def __init__(self, objective: Objective = "latency", profile: str = "akd1000-published", **options: Any) -> None:
-        self._router = OperationRouter(objective=objective, profile=profile, **options)
-
-    @classmethod
-    def for_weights(cls, weights: EsnWeights, **options: Any) -> Selection:
-        """Return the network where it should run, with the default objective; see `select`."""
-        return cls().select(weights, **options)
-
-    def select(
-        self,
-        weights: EsnWeights,
-        *,
-        device: NpuDevice | None = None,
-        calibration: Reals | None = None,
-        open_board: Callable[[], NpuDevice] | None = None,
-    ) -> Selection:
-        """Return the network where it should run.
-
-        `device` is an NPU at hand; without one the machine is searched, and a board that is found is opened by the
-        vendor's package (or `open_board`). `calibration` is data to measure ranges on.
-        """
-        software = HybridEsn.from_weights(weights, calibration=calibration)
-        board = None if device is not None else _board()
-        if device is None and board is None:
-            return Selection(software, "software", "no NPU on this machine; its emulation would save nothing")
-        examples = None if calibration is None else {"input": np.reshape(calibration, (-1, weights.inputs))}
-        plan = self._router.plan(graph_from_esn(weights), calibration=examples)
-        step = plan["reservoir"]
-        if step.substrate == "software":
-            return Selection(software, "software", step.reason)
-        chosen = device if device is not None else (open_board or _open_board)()
-        name = "npu" if board is None else board.name
-        hybrid = software.with_hardware_linear(chosen, precision=step.encoding)
-        return Selection(hybrid, name, step.reason)
+    `device` is an NPU at hand; without one the machine is searched, and a board that is found is opened by the vendor's
+    package (or `open_board`). `calibration` is data to measure ranges on.
+    """
+    software = HybridEsn.from_weights(weights, calibration=calibration)
+    board = None if device is not None else _board()
+    if device is None and board is None:
+        return Selection(software, "software", "no NPU on this machine; its emulation would save nothing")
+    examples = None if calibration is None else {"input": np.reshape(calibration, (-1, weights.inputs))}
+    plan = (router or OperationRouter()).plan(graph_from_esn(weights), calibration=examples)
+    step = plan["reservoir"]
+    if step.substrate == "software":
+        return Selection(software, "software", step.reason)
+    chosen = device if device is not None else (open_board or _open_board)()
+    name = "npu" if board is None else board.name
+    return Selection(software.with_hardware_linear(chosen, precision=step.encoding), name, step.reason)
 
 
 def _board() -> SubstrateInfo | None:

@@ -2,7 +2,7 @@
 
 `network` has a reservoir and a readout that can be written while they run; `trainer` learns by `rules` on a
 `schedule`; `backpropagation` trains all of a network in software; `evolution` needs no gradient;
-`drift` says when; `speed` says how fast.
+`drift` says when.
 """
 
 from .backpropagation import BackpropagationTrainer
@@ -11,7 +11,6 @@ from .evolution import Evolution, StreamWindow, Window
 from .network import DeviceNetwork
 from .rules import DivergenceGuard, GradientStep, RecursiveLeastSquares, RidgeRefit
 from .schedule import PushSchedule, UpdatePlan, plan_updates
-from .speed import measure_speed, seed_step
 from .trainer import OnlineTrainer, online_training_step
 
 __all__ = [
@@ -30,8 +29,6 @@ __all__ = [
     "UpdatePlan",
     "Window",
     "choose_threshold",
-    "measure_speed",
     "online_training_step",
     "plan_updates",
-    "seed_step",
 ]

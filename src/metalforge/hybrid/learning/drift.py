@@ -22,7 +22,6 @@ must learn it. Learning on a damaged chip would fit the damage, so the first is 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from copy import copy
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -139,16 +138,6 @@ def choose_threshold(streams: Sequence[ArrayLike], *, horizon: int, false_alarm:
             f"{horizon} rows. Got {len(largest)}\nhint: longer streams, or a larger share"
         )
     return float(np.sort(largest)[rank - 1])
-
-
-def false_alarms(monitor: DriftMonitor, streams: Sequence[ArrayLike], *, horizon: int) -> tuple[int, int]:
-    """Return how many of the runs of `horizon` rows gave an alarm, and how many runs there were."""
-    alarms, runs = 0, _runs(streams, horizon)
-    for run in runs:
-        fresh = copy(monitor)
-        fresh.rebase()
-        alarms += any(fresh.step(row).alarm for row in run)
-    return alarms, len(runs)
 
 
 def _runs(streams: Iterable[ArrayLike], horizon: int) -> list[Doubles]:

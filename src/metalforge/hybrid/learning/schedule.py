@@ -60,8 +60,6 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     update: Modelled
     rate: Modelled
     """Steps a second with this schedule."""
-    rate_each_step: Modelled
-    """Steps a second if every step pushed."""
     update_share: float
     """Part of the device's time that updates take."""
     reason: str
@@ -105,7 +103,6 @@ def plan_updates(
         forward=Modelled(value=forward, unit="s", profile=device.name),
         update=Modelled(value=update, unit="s", profile=device.name),
         rate=Modelled(value=1 / per_step, unit="Hz", profile=device.name),
-        rate_each_step=Modelled(value=1 / (forward + update), unit="Hz", profile=device.name),
         update_share=update / every / per_step,
         reason=f"{device.name}: {why}",
     )

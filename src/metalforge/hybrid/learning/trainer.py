@@ -63,18 +63,6 @@ class TrainerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     energy: Modelled | None
     schedule: str
 
-    @property
-    def host_rate(self) -> Measured:
-        """Steps a second on this machine, the emulation of the device included."""
-        return Measured(value=self.steps / max(self.host.value, 1e-12), unit="Hz", how=self.host.how)
-
-    @property
-    def device_rate(self) -> Modelled | None:
-        """Steps a second of the device, if the host took no time."""
-        if self.device is None or not self.device.value:
-            return None
-        return Modelled(value=self.steps / self.device.value, unit="Hz", profile=self.device.profile)
-
 
 COUNTED = tuple(field.name for field in msgspec.structs.fields(TrainerStatistics) if field.type is int)
 

@@ -166,10 +166,6 @@ class Plan:
         found = table(self.record)
         return "\n".join([found.title, *aligned([found.columns, *found.rows]), *remarks(self.record)])
 
-    def to_json(self) -> str:
-        """Return the record as JSON; `msgspec.json.decode(text, type=PlanRecord)` reads it back."""
-        return msgspec.json.format(msgspec.json.encode(self.record), indent=2).decode()
-
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language: a cluster a partition, an edge a value."""
         lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style=filled, fontname="sans-serif"];']

@@ -1,41 +1,41 @@
-r"""Layers of a reservoir that keep the chip's bounded ReLU. Experiment 004 compares them with a linear last layer.
+r"""The design documents' three ways around the chip's bounded ReLU, for experiment 004.
 
-- `Rectified`: the layer with its bounded ReLU left on, in the three ways the design documents propose to get around it:
+All leave the rectifier of the layer on:
 
-  A  thresholds at their maximum, through the program. The rectifier's corner moves out of reach: every unit is silent.
-  B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
-     relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
-     positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
-  C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
-- `NativeLayer`: the reservoir that the chip runs by itself, bounded ReLU for tanh, only the leak on the host:
-
-    s' = (1 - a) s + a clip(W_in u + W_res s + b, 0, 1)
-
-  States are never negative and go in as they are (16 levels from 0 to 1); inputs have a sign and go in with a zero
-  point, whose row sums, like the bias, move into the thresholds. The chip's output n of 15 is the clipped sum.
-
-Both take lines [u; s] (batch, inputs + units), as a `DeviceMatrix` does, and return (batch, units).
+A  thresholds at their maximum, through the program. The rectifier's corner moves out of reach: every unit is silent.
+B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
+   relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
+   positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
+C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Array, Doubles, Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import PlacementError
-from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.paths import MIN_STEP, DevicePath
+from metalforge.hybrid.routing.jobs import LEVELS, rectified_layer
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.ladder import build_ladder, encode_unsigned, encode_zero_point, group_ranges
+from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.program import Encoding, Program
-from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
-MIN_STEP = 1 / FINEST
-"""The finest step of a bounded ReLU on the chip."""
+Trick: TypeAlias = Literal["A", "B", "C"]
+
+
+def with_rectifier(esn: HybridEsn, device: NpuDevice, approach: Trick) -> HybridEsn:
+    """Return a network with its product on a device behind the chip's rectifier, at W4A4."""
+    programs = DevicePrograms(device)
+    layer = Rectified(esn.weights, programs, esn.ranges, approach)
+    path = DevicePath.of_layer(esn.weights, programs, layer, policy="fallback")
+    return esn.with_path(path, precision="W4A4", ranges=esn.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,9 +69,7 @@ class Rectified:
 
     rows_per_sample = 1  # nibble rows cannot be joined after a rectifier
 
-    def __init__(
-        self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
-    ) -> None:
+    def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Trick) -> None:
         self.encoding = Encoding(activation_bits=4, digits=1, signed="two_rail")
         w_in = weights.w_driven
         lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
@@ -109,38 +107,3 @@ def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
     (processor,) = placement(slot).processors
     for unit in range(units):
         write(threshold_address(processor, unit), (1 << 64) - 1)
-
-
-BITS = 4
-ZERO_POINT, INPUT_LEVELS = 8, 7
-"""An input u of range r is rint(7 u / r) + 8."""
-
-
-class NativeLayer:
-    """[W_in | W_res] with the chip's own bounded ReLU; returns activated values in steps of 1/15."""
-
-    rows_per_sample = 1  # four bits are all there is
-
-    def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
-        w_in = weights.w_driven
-        lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
-        q = self.quantized = quantize(lines, BITS)
-        scales = np.broadcast_to(q.scales, weights.units)
-        offset = ZERO_POINT * q.values[:, : w_in.shape[1]].sum(axis=1, dtype=np.int64)
-        step = self.step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
-        # The chip rounds up; half a step on the threshold makes that rounding to the nearest level.
-        threshold = np.rint(offset - weights.bias.astype(np.float64) / scales + step / 2)
-        grid = np.ascontiguousarray(q.values.T.astype(np.int8))
-        layer = rectified_layer("reservoir", grid, step, np.clip(threshold, -(1 << 19), (1 << 19) - 1))
-        self.encoding = Encoding(activation_bits=BITS, digits=1, signed="unsigned")
-        self._ranges = ranges
-        self._programs = programs
-        self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
-
-    def __call__(self, lines: Reals, *, backwards: bool = False) -> Doubles:
-        """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
-        u, s = np.split(lines, [lines.shape[1] - self.quantized.shape[0]], axis=1)
-        rows: Array = np.concatenate(
-            [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1
-        )
-        return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS

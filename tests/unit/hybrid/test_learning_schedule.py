@@ -1,4 +1,4 @@
-"""When to push: what profiles cost, schedules with reasons, and the published line of 4,200 steps put together."""
+"""When to push: what profiles cost, and schedules with reasons."""
 
 import msgspec
 import numpy as np
@@ -12,9 +12,7 @@ from metalforge.hybrid.learning import (
     OnlineTrainer,
     PushSchedule,
     UpdatePlan,
-    measure_speed,
     plan_updates,
-    seed_step,
 )
 from metalforge.hybrid.learning.schedule import step_seconds
 from metalforge.reservoir import make_esn
@@ -26,23 +24,6 @@ PROFILES = ("akd1000-published", "akd1000-claimed")
 
 def weights(units=128):
     return make_esn(units, 2, seed=1, connectivity=1.0).with_readout(np.zeros((1, units)))
-
-
-def test_the_seeds_line_under_the_claimed_profile():
-    step = seed_step("akd1000-claimed")
-    parts = [step.forward.value, step.loss.value, step.backward.value, step.update.value]
-    assert parts == pytest.approx([54e-6, 1e-6, 100e-6, 86e-6])
-    assert step.total.value == pytest.approx(241e-6)  # "about 240 us"
-    assert step.rate.value == pytest.approx(4149, abs=1)
-    assert round(1 / 240e-6, -2) == 4200  # which is how the design documents round it
-    assert isinstance(step.rate, Modelled)
-    assert step.rate.profile == "akd1000-claimed"
-
-
-def test_and_under_the_published_one():
-    step = seed_step("akd1000-published")
-    assert step.rate.value == pytest.approx(67.8, abs=0.1)
-    assert step.update.value > 0.9 * step.total.value
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -66,7 +47,7 @@ def test_the_best_schedule_depends_on_the_profile():
     assert "14 ms" in published.reason
     assert f"every {published.every} steps" in published.reason
     assert "86 us" in claimed.reason
-    assert published.rate.value > 4 * published.rate_each_step.value
+    assert published.rate.value > 4 / (published.forward.value + published.update.value)
     assert published.schedule() == PushSchedule(every=published.every, reason=published.reason)
     assert msgspec.json.decode(msgspec.json.encode(published), type=UpdatePlan) == published
 
@@ -103,22 +84,6 @@ def test_schedules_fall_due():
     assert not both.due(4, 0.1)
 
 
-def test_speed_is_measured_here_and_modelled_there():
-    rng = np.random.default_rng(1)
-    u, y = rng.uniform(-1, 1, (66, 2)), rng.normal(size=(66, 1))
-    rows = measure_speed(weights(32), u, y, GradientStep(rate=0.1, normalised=True))
-    assert [row.plan.profile for row in rows] == list(PROFILES)
-    for row in rows:
-        assert isinstance(row.done.host_rate, Measured)
-        assert isinstance(row.done.device_rate, Modelled)
-        assert row.done.host_rate.value > 0
-        assert 0 < row.done.learning.value / row.done.learned < 1
-        assert row.done.pushes <= -(-66 // row.plan.every) + 1
-        assert row.done.device_rate.value == pytest.approx(row.plan.rate.value, rel=0.15)
-    assert rows[1].done.device_rate.value > 5 * rows[0].done.device_rate.value
-    assert rows[1].done.pushes > 5 * rows[0].done.pushes
-
-
 def test_the_trainer_says_why_it_pushes_when_it_does():
     device = EmulatedDevice()
     with DeviceNetwork(weights(16), device) as net:
@@ -127,5 +92,6 @@ def test_the_trainer_says_why_it_pushes_when_it_does():
         trainer.step([0.1, 0.1], [0.5])
         said = trainer.statistics()
     assert said.schedule == plan.reason
-    assert said.host_rate.value > 0
-    assert said.device_rate.profile == "akd1000-published"
+    assert isinstance(said.host, Measured)
+    assert isinstance(said.device, Modelled)
+    assert said.device.profile == "akd1000-published"
