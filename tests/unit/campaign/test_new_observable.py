@@ -88,7 +88,7 @@ def test_names_are_checked_when_a_spec_is_made():
         register(named(["link_trace"])[0])
 
 
-def test_what_every_chain_has_is_in_the_order_of_old_journals():
+def test_standard_observables_of_sweeps_and_of_trajectories_with_sea_quarks():
     gauge = ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")
     hmc = ("delta_h", "accepted", "delta_h_quarter")
     sea = ("cg_iterations", "condensate", "condensate_pairs", "condensate_connected")

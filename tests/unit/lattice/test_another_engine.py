@@ -1,13 +1,20 @@
-"""A second engine, written here, runs chains with the CPU's bits: the lattice never looks inside a buffer."""
+"""A second engine, written here, runs chains and campaigns with the CPU's bits: nobody else looks inside a buffer.
+
+It is two files: a module with the engine (`Parcel` to `ParcelEngine`), and one with the substrate that opens it
+(`ParcelSubstrate` and `discover`), which an entry point of the group `metalforge.substrates` names.
+"""
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import msgspec
 import numpy as np
 import pytest
 
-from metalforge.core import SpecError
+from metalforge import campaign
+from metalforge.core import Cost, Discovery, Kind, SpecError, SubstrateInfo, substrate
+from metalforge.core.capabilities import GENERAL_PURPOSE
 from metalforge.lattice import (
     Chain,
     ChainSpec,
@@ -22,6 +29,10 @@ from metalforge.lattice import (
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.staggered import ColourField
 from metalforge.native.cpu_engine import cpu_engine
+from metalforge.substrates import cpu
+from metalforge.substrates.cpu import CpuSubstrate
+from metalforge.testing import check_substrate
+from reference.small_campaigns import ROUNDS
 
 DIMS = (4, 4, 4, 2)
 ADDRESS = {"seed": 5, "stream": 2, "step": 3}
@@ -74,6 +85,25 @@ class ParcelEngine:
         grid = Wrapped(cpu_engine(threads=1).grid(dims, precision))
         grid.engine, grid.dims, grid.precision = self, dims, precision
         return grid
+
+
+class ParcelSubstrate:
+    """The substrate that has the engine."""
+
+    info = SubstrateInfo(kind=Kind.CPU, name="parcel:0", model="cores that take parcels", capabilities=GENERAL_PURPOSE)
+
+    def cost(self, workload):
+        return Cost(unknown="nobody has timed it")
+
+    def meter(self):
+        return CpuSubstrate().meter()
+
+    def open_engine(self, *, threads=None, variant=""):
+        return ParcelEngine()
+
+
+def discover():
+    return Discovery(substrates=(ParcelSubstrate(),))
 
 
 SPECS = {
@@ -137,6 +167,20 @@ def test_its_checkpoints_go_on_elsewhere(tmp_path):
     Chain(SPECS["four flavours"], engine=ParcelEngine()).save(tmp_path / "c.h5")
     with pytest.raises(SpecError, match="parcel:0"):
         Chain.load(tmp_path / "c.h5")
+
+
+def test_its_substrate_keeps_the_contract_and_campaigns_run_on_it(monkeypatch):
+    check_substrate(ParcelSubstrate())
+    monkeypatch.setattr(substrate, "load_plugins", lambda group: {"cpu": cpu.discover, "parcel": discover})
+    budget = campaign.Budget(trajectories=320)
+    found = {}
+    for name in ("cpu", "parcel:0"):
+        running = msgspec.structs.replace(ROUNDS.running, producers=1, substrate=name)
+        found[name] = campaign.run(msgspec.structs.replace(ROUNDS, budget=budget, running=running)).state
+    assert {chain.substrate for chain in found["parcel:0"].chains.values()} == {"parcel:0"}
+    here, there = ([chain.column("plaquette").tolist() for chain in state.chains.values()] for state in found.values())
+    assert here == there
+    assert sum(map(len, here)) >= 200
 
 
 def test_fields_of_two_engines_do_not_meet():
