@@ -4,7 +4,7 @@
   against the label. Nearly memoryless and easy: it was scored with an untrained readout; here it is trained.
 - `patterns`: four classes of noisy sequences that differ in the order of their motifs.
 - `narma10` and `mackey-glass`: the field's usual series; ten steps of memory, and a chaotic forecast.
-- `phase`: windows of lattice runs, confined or deconfined by the measured Polyakov loop (`corpus`).
+- `phase`: windows of lattice runs, confined or deconfined by the measured Polyakov loop (`phase_windows`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import Interval, Proportion, mean_interval, nrmse_interval, wilson
 from metalforge.reservoir.weights import EsnWeights
 
-from .corpus import PhaseCorpusSpec, phase_windows
+from .phase_windows import PhaseCorpusSpec, phase_windows
 from .protocol import ResultRow, row_of
 
 Metric: TypeAlias = Literal["accuracy", "nrmse"]

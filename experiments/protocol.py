@@ -9,12 +9,13 @@ the tests read the same ones.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from experiments.heads.corpus_runs import in_processes
 from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
@@ -172,6 +173,16 @@ def quiet(done: int, total: int, what: str) -> None:
 def aloud(done: int, total: int, what: str) -> None:
     """Say on stderr which part begins."""
     sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
+
+
+def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int, *, chunk: int = 2) -> Iterator[B]:
+    """Give what the job makes of each, in order: made here, or in so many processes."""
+    if workers <= 1:
+        yield from map(job, given)
+        return
+    # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+        yield from pool.map(job, given, chunksize=chunk)
 
 
 def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool, chunk: int = 1) -> Iterator[B]:

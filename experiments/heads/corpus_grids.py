@@ -12,12 +12,12 @@ from typing import Literal
 
 import msgspec
 
+from experiments.corpora import PARTS, Part
 from metalforge.core.errors import SpecError, find
 
-from .corpus_file import ChainEntry, Dims, Part, Start
+from .corpus_file import ChainEntry, Dims, Start
 
 STARTS: tuple[Start, ...] = ("hot", "cold")
-PARTS: tuple[Part, ...] = ("train", "test")
 
 
 class CorpusGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,11 +92,11 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     stream += 1
 
 
-_GRIDS = msgspec.toml.decode(
+GRIDS = msgspec.toml.decode(
     files(__package__).joinpath("corpus_grids.toml").read_bytes(), type=dict[str, tuple[CorpusGrid, ...]]
 )
 
 
 def corpus_spec(grid: str, *, seed: int = 2026) -> CorpusSpec:
     """Return the specification of a grid by its name."""
-    return CorpusSpec(grids=find("grid of chains", grid, _GRIDS), seed=seed)
+    return CorpusSpec(grids=find("grid of chains", grid, GRIDS), seed=seed)

@@ -7,16 +7,15 @@ are kept in single precision, in which card and cores agree but for roundings th
 This is the only module of the conductor that knows the lattice; what is run is said by `corpus_grids`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from multiprocessing import get_context
-from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
+from experiments.corpora import Floats
+from experiments.protocol import in_processes
 from metalforge.conductor.features import SEEN
 from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.batch import ChainBatch
@@ -27,33 +26,10 @@ from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import BatchEngine, Engine
 
-from .corpus_file import ChainEntry, ChainRecord, Corpus, Floats, Part
-from .corpus_grids import CorpusSpec
+from .corpus_file import ChainEntry, ChainRecord
 
-A = TypeVar("A")
-B = TypeVar("B")
-Progress: TypeAlias = Callable[[int, int, str], None]
 BLOCK = 256
 """Updates of a batch that are asked for at once: a card keeps so many rows."""
-
-
-def make_corpus(
-    grid: str,
-    spec: CorpusSpec,
-    *,
-    part: Part | Literal["all"] = "all",
-    engine: Engine | None = None,
-    workers: int = 1,
-    progress: Progress | None = None,
-) -> Corpus:
-    """Run every chain of a part of a specification; the engine and the number of processes change no link."""
-    entries = list(spec.entries(part))
-    say = progress or (lambda done, total, what: None)
-    chains: list[ChainRecord] = []
-    for made in record(entries, engine=engine, workers=workers):
-        chains.append(made)
-        say(len(chains), len(entries), f"beta {made.entry.beta:g} on {'x'.join(map(str, made.entry.dims))}")
-    return Corpus(grid=grid, spec_json=msgspec.json.encode(spec).decode(), chains=tuple(chains))
 
 
 def record(entries: Sequence[ChainEntry], *, engine: Engine | None = None, workers: int = 1) -> Iterator[ChainRecord]:
@@ -68,16 +44,6 @@ def record(entries: Sequence[ChainEntry], *, engine: Engine | None = None, worke
             yield from _batched(list(group), engine)
         else:
             yield from in_processes(_alone, group, workers)
-
-
-def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int, *, chunk: int = 2) -> Iterator[B]:
-    """Give what the job makes of each, in order: made here, or in so many processes."""
-    if workers <= 1:
-        yield from map(job, given)
-        return
-    # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
-    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        yield from pool.map(job, given, chunksize=chunk)
 
 
 def chain_spec(entry: ChainEntry) -> ChainSpec:

@@ -17,13 +17,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.corpora import Part
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.layouts import PEAK
 from metalforge.conductor.scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
 from metalforge.core.rows import PHASES
 from metalforge.statistics.gamma import pooled_tau
 
-from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Part
+from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims
 
 Doubles: TypeAlias = NDArray[np.float64]
 Place: TypeAlias = tuple[Dims, float, float, str]

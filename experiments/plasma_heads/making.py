@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.heads.corpus_runs import in_processes
+from experiments.protocol import in_processes
 from metalforge.conductor.plasma.frames import FRAME_TIME, Looks
 from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads

@@ -1,5 +1,6 @@
 """Chains of a corpus that no lattice made: series whose equilibrium, memory and transient are known."""
 
+import msgspec
 import numpy as np
 
 from experiments.heads.corpus_file import ChainEntry, ChainRecord, Corpus
@@ -61,4 +62,4 @@ def scan(betas, part="train", *, each=2, first=0, **more):
 
 def corpus(*chains):
     """Return chains as a corpus."""
-    return Corpus(grid="made-up", spec_json="{}", chains=tuple(chains))
+    return Corpus(grid="made-up", spec=msgspec.Raw(b"{}"), chains=tuple(chains))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.heads import corpus_grids
-from experiments.heads.corpus_file import joined, load_corpus, save_corpus
+from experiments.heads.corpus_file import Corpus
 from experiments.heads.corpus_grids import CorpusGrid, CorpusSpec, corpus_spec
-from experiments.heads.corpus_runs import make_corpus, record
+from experiments.heads.corpus_runs import record
 from metalforge.conductor.features import SEEN
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import study
@@ -25,6 +25,11 @@ SEA = CorpusGrid(
     dims=(4, 4, 4, 2), train=(4.7,), test=(4.9,), updates=5, seeds=1, algorithm="hmc", quenched=2, warmup=3, mass=0.3,
     flavors=4, lengths=(0.5,),
 )  # fmt: skip
+
+
+def make_corpus(grid, spec, *, part="all", engine=None):
+    chains = record(list(spec.entries(part)), engine=engine)
+    return Corpus(grid=grid, spec=msgspec.Raw(msgspec.json.encode(spec)), chains=tuple(chains))
 
 
 @pytest.fixture(scope="module")
@@ -87,30 +92,30 @@ def test_faults_are_put_where_the_entry_says():
 
 def test_a_file_gives_back_the_corpus_and_refuses_a_changed_one(corpus, tmp_path):
     path = tmp_path / "corpus.h5"
-    save_corpus(corpus, path)
-    read = load_corpus(path)
-    assert (read.grid, read.spec_json, read.sha256) == (corpus.grid, corpus.spec_json, corpus.sha256)
+    corpus.save(path)
+    read = Corpus.load(path)
+    assert (read.grid, read.spec, read.sha256) == (corpus.grid, corpus.spec, corpus.sha256)
     for one, two in zip(corpus.chains, read.chains, strict=True):
         assert one.entry == two.entry
         np.testing.assert_array_equal(one.series, two.series)
     with h5py.File(path, "r+") as file:
         file["chains/3"][0, 5] += 1e-6
     with pytest.raises(SpecError, match="sha256"):
-        load_corpus(path)
+        Corpus.load(path)
     path.write_bytes(b"not a corpus")
     with pytest.raises(SpecError, match=r"corpus\.h5"):
-        load_corpus(path)
+        Corpus.load(path)
 
 
 def test_a_folder_is_one_corpus_and_no_chain_counts_twice(corpus, tmp_path):
     other = make_corpus("other", CorpusSpec(grids=(msgspec.structs.replace(SWEPT, dims=(4, 4, 4, 4)),)), part="test")
-    save_corpus(corpus, tmp_path / "a.h5")
-    save_corpus(other, tmp_path / "b.h5")
-    both = load_corpus(tmp_path)
+    corpus.save(tmp_path / "a.h5")
+    other.save(tmp_path / "b.h5")
+    both = Corpus.load(tmp_path)
     assert len(both.chains) == len(corpus.chains) + len(other.chains)
-    assert set(both.by_extent()) == {2, 4}
+    assert {chain.entry.dims[3] for chain in both.chains} == {2, 4}
     with pytest.raises(SpecError, match="share"):
-        joined([corpus, corpus])
+        Corpus.joined([corpus, corpus])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_shipped_grids_are_what_the_protocol_says():
 
 
 def test_the_command_gives_the_same_checksums_in_two_processes_and_on_a_card(tmp_path, monkeypatch):
-    monkeypatch.setitem(corpus_grids._GRIDS, "own", (msgspec.structs.replace(SWEPT, seeds=5),))
+    monkeypatch.setitem(corpus_grids.GRIDS, "own", (msgspec.structs.replace(SWEPT, seeds=5),))
     line = ("heads", "corpus", "--grid", "own", "--part", "test", "--json", "--out")
     made = study(*line, "one", "--substrate", "cpu", "--workers", "1", cwd=tmp_path)
     first = json.loads(made.stdout)
@@ -150,4 +155,4 @@ def test_the_command_gives_the_same_checksums_in_two_processes_and_on_a_card(tmp
     assert wide.sizes
     assert second["engine"] == "cuda:0"
     assert [f["sha256"] for f in first["files"]] == [f["sha256"] for f in second["files"]]
-    assert load_corpus(tmp_path / "one").chains[0].entry.part == "test"
+    assert Corpus.load(tmp_path / "one").chains[0].entry.part == "test"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from experiments.heads.baselines import baselines_for
-from experiments.heads.corpus_file import save_corpus
 from experiments.heads.evaluation import calibration, evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
 from experiments.heads.predicting import ROUTES, ensemble_of, predictions
@@ -240,7 +239,7 @@ def test_the_gate_finds_a_jump_and_keeps_its_rate_of_false_alarms(trained, chain
 
 def test_the_command_line_fits_a_curve_and_heads(made, tmp_path):
     few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
-    save_corpus(few, tmp_path / "corpus.h5")
+    few.save(tmp_path / "corpus.h5")
     curve = json.loads(
         study("heads", "transition", "--corpus", "corpus.h5", "--out", "t.toml", "--json", cwd=tmp_path).stdout
     )
@@ -266,7 +265,7 @@ def test_test_chains_may_come_from_elsewhere(made, tmp_path):
     assert {c.entry.seed for c in found.part("test")} == {2029}
     assert len(found.part("test")) == len(made.part("test"))
     (tmp_path / "corpus").mkdir()
-    save_corpus(corpus(*made.part("train")), tmp_path / "corpus" / "c.h5")
+    corpus(*made.part("train")).save(tmp_path / "corpus" / "c.h5")
     line = ("heads", "early-stop", "--corpus", "corpus", "--test", "corpus")
     none = study(*line, cwd=tmp_path, code=2)
     assert "test chains" in none.stderr
@@ -275,8 +274,8 @@ def test_test_chains_may_come_from_elsewhere(made, tmp_path):
 
 def test_the_command_line_prints_the_records(made, tmp_path):
     few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
-    save_corpus(corpus(*few.part("train")), tmp_path / "corpus.h5")
-    save_corpus(corpus(*fresh_chains(few.part("test"))), tmp_path / "fresh.h5")
+    corpus(*few.part("train")).save(tmp_path / "corpus.h5")
+    corpus(*fresh_chains(few.part("test"))).save(tmp_path / "fresh.h5")
     study("heads", "train", "--corpus", "corpus.h5", "--out", "h.safetensors", "--layout", "gpu-prep-11", cwd=tmp_path)
     options = ("--corpus", "corpus.h5", "--test", "fresh.h5", "--weights", "h.safetensors", "--layout", "gpu-prep-11")
     said = study("heads", "evaluate", *options, "--table", "table.md", "--json", cwd=tmp_path)

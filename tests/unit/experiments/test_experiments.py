@@ -11,8 +11,8 @@ import pytest
 
 from experiments import EXPERIMENTS, ResultRow, Settings, find_experiment
 from experiments.cache import cached_arrays
-from experiments.corpus import PhaseCorpusSpec, phase_windows
 from experiments.parity import reservoirs
+from experiments.phase_windows import PhaseCorpusSpec, phase_windows
 from experiments.problems import PROBLEMS, QUICK_CORPUS
 from experiments.protocol import quiet, rows_of
 from metalforge.core.errors import UnknownNameError

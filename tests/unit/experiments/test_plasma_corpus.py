@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry, joined_runs, load_plasma, save_plasma
+from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry
 from experiments.plasma_heads.making import record_plasma
 from experiments.plasma_heads.windows import label_of_run, window_numbers
 from metalforge.conductor.plasma.frames import COLUMNS, SETTLED
@@ -19,8 +19,8 @@ TINY = PlasmaEntry(
 
 def test_a_corpus_comes_back_as_it_was(tmp_path):
     made = made_corpus()
-    save_plasma(made, tmp_path / "a.h5")
-    again = load_plasma(tmp_path / "a.h5")
+    made.save(tmp_path / "a.h5")
+    again = PlasmaCorpus.load(tmp_path / "a.h5")
     assert again.sha256 == made.sha256
     assert [run.entry for run in again.runs] == [run.entry for run in made.runs]
     np.testing.assert_array_equal(again.runs[3].window, made.runs[3].window)
@@ -31,16 +31,16 @@ def test_a_corpus_comes_back_as_it_was(tmp_path):
 
 def test_damage_and_doubles_are_refused(tmp_path):
     made = PlasmaCorpus(grid="made", runs=(made_run("train", 100.0, 2.0, 0),))
-    save_plasma(made, tmp_path / "a.h5")
+    made.save(tmp_path / "a.h5")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["runs/0/window"][0, 0] += 1
     with pytest.raises(SpecError, match="sha256"):
-        load_plasma(tmp_path / "a.h5")
+        PlasmaCorpus.load(tmp_path / "a.h5")
     with pytest.raises(SpecError, match="must not share runs"):
-        joined_runs([made, made])
+        PlasmaCorpus.joined([made, made])
     (tmp_path / "no.h5").write_bytes(b"nothing")
     with pytest.raises(SpecError, match="damaged"):
-        load_plasma(tmp_path / "no.h5")
+        PlasmaCorpus.load(tmp_path / "no.h5")
 
 
 def test_a_run_is_the_same_every_time_and_its_shuffled_window_has_no_lags():

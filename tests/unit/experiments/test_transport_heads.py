@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
-from experiments.plasma_heads.corpus import PlasmaCorpus, save_plasma
+from experiments.plasma_heads.corpus import PlasmaCorpus
 from experiments.plasma_heads.report import evaluate_transport, transport_tables
 from experiments.plasma_heads.stopping import Gauss, progress_of, weighed_with
 from experiments.plasma_heads.tasks import judge_transport
@@ -192,7 +192,7 @@ def test_a_watched_run_is_the_same_run(found, trained):
 
 
 def test_the_verbs_train_and_judge_a_corpus_of_plasmas(corpus, tmp_path):
-    save_plasma(corpus, tmp_path / "corpus.h5")
+    corpus.save(tmp_path / "corpus.h5")
     layout = ("--corpus", "corpus.h5", "--layout", "plasma-2")
     made = json.loads(study("heads", "train", *layout, "--out", "h.safetensors", "--json", cwd=tmp_path).stdout)
     assert [head["name"] for head in made["heads"]] == list(HEADS)
