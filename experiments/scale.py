@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from math import isnan, nan, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,7 +39,7 @@ from metalforge.reservoir.metrics import Interval
 from .lines import Job, OutcomeFile
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 from .scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, SimulatedLattice, lattice_of
-from .scale_run import SimulatedCampaign
+from .scale_run import Figures, SimulatedCampaign, Two
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -92,34 +92,12 @@ QUICK_CASES = (
 )
 
 
-Two: TypeAlias = tuple[float, float]
-"""The median and the 99th of a hundred."""
-
-
-class ScaleOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was seen of a run: a line of the experiment's file."""
+class ScaleOutcome(Figures, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The figures of a case: a line of the experiment's file."""
 
     case: str
     seed: int
     dims: Dims
-    lanes: int
-    seconds: float
-    busy: float
-    supervisor: float
-    began_s: float
-    rows: int
-    blocks: int
-    journal_bytes: int
-    ask_s: Two
-    known_s: Two
-    begun_s: Two
-    estimates: int
-    estimate_s: Two
-    failures: int
-    repeated_s: float
-    down_s: float
-    looks: tuple[tuple[float, float], ...]
-    """The last three estimates: when they were made, and their errors."""
     resume_s: float | None = None
     """To fold the journal and to the first orders, where that was tried."""
 
@@ -174,35 +152,10 @@ def run_case(case: ScaleCase, seed: int) -> ScaleOutcome:
     machine = Machine(case.lanes, failures=case.failures)
     with TemporaryDirectory() as folder:
         campaign = SimulatedCampaign(spec_of(lattice, seed), lattice, machine, Path(folder), seed=seed)
-        f = campaign.run(case.seconds)
+        figures = campaign.run(case.seconds)
         resume_s = sum(campaign.resume()) if case.resumed else None
-    return ScaleOutcome(
-        case=case.name,
-        seed=seed,
-        dims=case.dims,
-        lanes=case.lanes,
-        seconds=f.seconds,
-        busy=f.busy,
-        supervisor=f.supervisor,
-        began_s=f.began_s,
-        rows=f.rows,
-        blocks=f.blocks,
-        journal_bytes=f.journal_bytes,
-        ask_s=_two(f.asks),
-        known_s=_two(f.known_s),
-        begun_s=_two(f.begun_s),
-        estimates=len(f.estimates_s),
-        estimate_s=_two(f.estimates_s),
-        failures=f.failures,
-        repeated_s=f.repeated,
-        down_s=f.down,
-        looks=f.looks[-3:],
-        resume_s=resume_s,
-    )
-
-
-def _two(values: Sequence[float]) -> Two:
-    return (float(np.quantile(values, 0.5)), float(np.quantile(values, 0.99))) if values else (0.0, 0.0)
+    seen = msgspec.structs.asdict(figures)
+    return ScaleOutcome(case=case.name, seed=seed, dims=case.dims, resume_s=resume_s, **seen)
 
 
 # -- beside what this machine does ----------------------------------------------------------------------------------
@@ -264,7 +217,7 @@ def as_simulated(measured: CoreCampaign, lanes: int, seconds: float, seed: int) 
     with TemporaryDirectory() as folder:
         campaign = SimulatedCampaign(spec_of(lattice, seed), lattice, machine, Path(folder), seed=seed)
         figures = campaign.run(seconds)
-    return CoreCampaign(lanes, figures.busy, figures.updates / figures.seconds)
+    return CoreCampaign(lanes, figures.busy, figures.rows * lattice.thinning / figures.seconds)
 
 
 # -- the experiment -------------------------------------------------------------------------------------------------

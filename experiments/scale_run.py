@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf, prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 
 from metalforge.campaign.findings import target_met
@@ -49,38 +50,43 @@ CHECKPOINT_BYTES_PER_S = 1e9
 """That a lane writes to its own disk; it makes no updates meanwhile."""
 
 
-class Figures(NamedTuple):
-    """What was seen of a run, in virtual seconds and real bytes."""
+Two: TypeAlias = tuple[float, float]
+"""The median and the 99th percentile."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The figures of a run, in virtual seconds and real bytes."""
 
     lanes: int
     seconds: float
     busy: float
     """Share of the lanes' time in which they made updates that are kept."""
-    checkpointing: float
-    """Share of it in which they wrote checkpoints."""
     supervisor: float
     """Share of the time in which the supervisor was busy."""
     began_s: float
     """Until the first orders were sent."""
     rows: int
-    updates: int
     blocks: int
     journal_bytes: int
-    asks: tuple[float, ...]
-    """Seconds of every ask, for as many points as it was for."""
-    known_s: tuple[float, ...]
+    ask_s: Two
+    """Of every ask, for as many points as it was for."""
+    known_s: Two
     """Of every ask: how long ago the newest block was made that it knew."""
-    begun_s: tuple[float, ...]
+    begun_s: Two
     """Of every visit: from its decision to its first update."""
-    estimates_s: tuple[float, ...]
+    estimates: int
+    estimate_s: Two
     failures: int
-    repeated: float
+    repeated_s: float
     """Lane seconds of work that was done again."""
-    down: float
-    """Lane seconds without a card."""
-    looks: tuple[tuple[float, float], ...]
-    """When estimates were made, and their errors."""
-    stopped_by: str
+    down_s: float
+    """Lane seconds without a GPU."""
+    looks: tuple[Two, ...]
+    """The last three estimates: when they were made, and their errors."""
+
+
+def _two(values: Sequence[float]) -> Two:
+    return (float(np.quantile(values, 0.5)), float(np.quantile(values, 0.99))) if values else (0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -213,7 +219,7 @@ class SimulatedCampaign:
         self._handling = False
         self._spent = 0.0
         self._newest = 0.0
-        self._useful = self._repeated = self._saving = self._down = 0.0
+        self._useful = self._repeated = self._down = 0.0
         self._rows = self._blocks = self._failures = 0
         self._asks: list[float] = []
         self._known: list[float] = []
@@ -284,7 +290,7 @@ class SimulatedCampaign:
                 what(when)
             estimator.close()
             end = min(max(self._free, self._newest), seconds) if planner.stopped_by == "target" else seconds
-            return self._figures(book.state, end, began_s, estimator, planner, path)
+            return self._figures(book.state, end, began_s, estimator, path)
 
     def _planner(self, book: Book, estimate: Callable[[], None], seconds: float) -> Planner:
         def stop() -> StoppedBy | None:
@@ -385,7 +391,6 @@ class SimulatedCampaign:
             return
         self._useful += work.useful
         self._repeated += work.repeated
-        self._saving += work.saving
         blocks = [self._block(at, lane, order, count, due, work) for order, count, due in work.answers]
         last = len(blocks) - 1
         whole = [_with_more(block, last - i) for i, block in enumerate(blocks)]
@@ -450,9 +455,7 @@ class SimulatedCampaign:
 
     # -- figures ----------------------------------------------------------------------------------------------------
 
-    def _figures(
-        self, state: CampaignState, end: float, began_s: float, estimator: _Beside, planner: Planner, path: Path
-    ) -> Figures:
+    def _figures(self, state: CampaignState, end: float, began_s: float, estimator: _Beside, path: Path) -> Figures:
         decided = {visit.visit: visit.at for visit in state.visits}
         lanes = len(self.lanes)
         under_way = [lane for lane in self.lanes.values() if lane.running is not None]
@@ -461,22 +464,20 @@ class SimulatedCampaign:
             lanes=lanes,
             seconds=end,
             busy=useful / (lanes * end),
-            checkpointing=self._saving / (lanes * end),
             supervisor=self._spent / end,
             began_s=began_s,
             rows=self._rows,
-            updates=self._rows * self._lattice.thinning,
             blocks=self._blocks,
             journal_bytes=path.stat().st_size,
-            asks=tuple(self._asks),
-            known_s=tuple(self._known),
-            begun_s=tuple(begun - decided[visit] for visit, begun in self._visits_begun.items()),
-            estimates_s=tuple(estimator.took),
+            ask_s=_two(self._asks),
+            known_s=_two(self._known),
+            begun_s=_two([begun - decided[visit] for visit, begun in self._visits_begun.items()]),
+            estimates=len(estimator.took),
+            estimate_s=_two(estimator.took),
             failures=self._failures,
-            repeated=self._repeated,
-            down=self._down,
-            looks=tuple((look.at, look.error) for look in state.estimates if look.error is not None),
-            stopped_by=planner.stopped_by or "",
+            repeated_s=self._repeated,
+            down_s=self._down,
+            looks=tuple((look.at, look.error) for look in state.estimates if look.error is not None)[-3:],
         )
 
 
