@@ -17,7 +17,7 @@ import numpy as np
 from .analysis.evidence import Evidence
 from .calling import FIELDS, What
 from .findings import target_looks
-from .report.heads import decisions_by_head, why_not
+from .report.heads import decisions_by_head
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
@@ -287,16 +287,26 @@ def _decision(number: int, record: Assigned | Decided, state: CampaignState) -> 
 
 
 def _heads(state: CampaignState) -> str:
-    """Return which heads act, and once for all others why they do not: the reason that most of them have."""
+    """Return which heads act, which are trusted and have decided nothing yet, and most often why others do not act."""
     heads, taken = state.heads, decisions_by_head(state)
     acting = [name for name in heads if name in taken]
-    others = [why_not(said) for name, said in heads.items() if name not in taken]
-    if not others:
-        return f"{', '.join(acting)} act{'s' * (len(acting) == 1)}" if acting else ""
-    why, _ = Counter(one_line(reason.removeprefix(NOT_ACTED_ON)) for reason in others).most_common(1)[0]
-    if not acting:
-        return f"none of {len(heads)} heads acts: {why}"
-    return f"{', '.join(acting)} act{'s' * (len(acting) == 1)}, {len(others)} of {len(heads)} heads do not: {why}"
+    ready = [name for name, said in heads.items() if name not in taken and said.trusted]
+    others = [said.reason for name, said in heads.items() if name not in taken and not said.trusted]
+    parts = []
+    if acting:
+        parts.append(f"{', '.join(acting)} act{'s' * (len(acting) == 1)}")
+    if ready:
+        verb = "is" if len(ready) == 1 else "are"
+        parts.append(f"{', '.join(ready)} {verb} trusted, no decision yet")
+    if others:
+        why, _ = Counter(one_line(reason.removeprefix(NOT_ACTED_ON)) for reason in others).most_common(1)[0]
+        none = len(others) == len(heads)
+        parts.append(
+            f"none of {len(heads)} heads acts: {why}"
+            if none
+            else f"{len(others)} of {len(heads)} heads do not act: {why}"
+        )
+    return "; ".join(parts)
 
 
 def _substrates(silicon: Sequence[Silicon]) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def test_a_head_that_is_trusted_and_never_used_does_not_act(tmp_path):
     records = [r for r in records_of(SPEC, rows=60, head=True) if getattr(r, "what", "") != "warmup-ends"]
     heads = metalforge("replay", kept(records, tmp_path / "run"), "--json")["heads"]
     assert (heads["thermalization"]["acts"], heads["thermalization"]["skill"]) == (False, 0.61)
-    assert view_of(fold(records), BEGAN).heads.startswith("none of 2 heads acts")
+    assert view_of(fold(records), BEGAN).heads.startswith("thermalization is trusted, no decision yet; ")
     assert why_not(fold(records).heads["thermalization"]) == NO_DECISION
 
 

@@ -92,8 +92,15 @@ def test_decisions_are_in_order_with_their_reasons():
 
 def test_heads_are_summed_up_in_one_line():
     view = view_of(fold(records_of(spec_of(), betas=(5.69,), rows=60, head=True)), BEGAN + 2)
-    assert view.heads == "thermalization acts, 1 of 2 heads do not: does not apply"
+    assert view.heads == "thermalization acts; 1 of 2 heads do not act: does not apply"
     assert all(decision.what != "head" for decision in view.decisions)
+
+
+def test_a_trusted_head_without_a_decision_is_not_among_those_that_do_not_act():
+    heads = [("beta_priority", True), ("quality", False)]
+    said = [Decided(at=BEGAN, what="head", by=name, reason="no skill", trusted=trusted) for name, trusted in heads]
+    view = view_of(fold([opened(spec_of()), *said]), BEGAN)
+    assert view.heads == "beta_priority is trusted, no decision yet; 1 of 2 heads do not act: no skill"
 
 
 def test_why_heads_do_not_act_is_said_once_for_all_of_them():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, prod
+from math import inf
 from typing import Literal, NamedTuple
 
 from metalforge.campaign.analysis.evidence import EXCHANGE, Want
@@ -378,11 +378,11 @@ class VisitPlan:
     def _need(self, system: System, state: CampaignState, visited: Counter[System]) -> tuple[bool, bool, float, int]:
         """Return what orders systems, the one in greatest need first: few points, then the largest gain for its work.
 
-        Work is visits times sites; what a volume gains is for the error that the target is for (`findings.gains`).
+        Work is visits times the work of an update; what a volume gains is for the error that the target is for (`findings.gains`).
         The first points of smaller systems, which say where to look in larger ones, come before those.
         """
         visits, late = visited[system], waits_for_scouts(self.spec, system, visited)
-        gain = gains(state)[system] / (max(visits, 1) * prod(system))
+        gain = gains(state)[system] / (max(visits, 1) * self.spec.theory.size_of(system))
         return late, visits >= self.spec.steering.initial, -gain, visits
 
     def usual(self, who: Assignee) -> int:
