@@ -378,8 +378,8 @@ class VisitPlan:
     def _need(self, system: System, state: CampaignState, visited: Counter[System]) -> tuple[bool, bool, float, int]:
         """Return what orders systems, the one in greatest need first: few points, then the largest gain for its work.
 
-        Work is visits times the work of an update; what a volume gains is for the error that the target is for (`findings.gains`).
-        The first points of smaller systems, which say where to look in larger ones, come before those.
+        Work is visits times the work of an update; what a system gains is for the error that the target is for
+        (`findings.gains`). The first points of smaller systems, which say where to look in larger ones, come first.
         """
         visits, late = visited[system], waits_for_scouts(self.spec, system, visited)
         gain = gains(state)[system] / (max(visits, 1) * self.spec.theory.size_of(system))
