@@ -545,3 +545,20 @@ def test_an_executor_whose_update_fails_agrees_again():
 def test_nodes_that_cannot_learn_here_are_refused():
     with executor() as machine, pytest.raises(SpecError, match="fully connected"):
         ExecutorReadout(machine, "reservoir")
+
+
+@pytest.mark.parametrize("passthrough", [False, True])
+def test_a_network_that_learns_steps_and_runs_as_any_other(passthrough):
+    w_out = np.random.default_rng(1).normal(size=(2, 20 + 3 * passthrough)) * 0.1
+    weights = make_esn(20, 3, seed=1).with_readout(w_out, passthrough=passthrough)
+    u = np.random.default_rng(2).uniform(-1, 1, (9, 3))
+    with EmulatedDevice() as device, DeviceNetwork(weights, device) as net:
+        said = np.stack([net.forward(row).output for row in u])
+        state = net.state
+        net.reset()
+        assert np.array_equal(net.run(u), said)
+        assert np.array_equal(net.state, state)
+        net.reset()
+        assert np.array_equal([net.step(row) for row in u], said)
+        with pytest.raises(SpecError, match="push"):
+            net.with_weights(weights)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
@@ -76,7 +77,7 @@ class HybridStatistics(NamedTuple):
     evictions: int
 
 
-class HybridEsn:
+class HybridEsn(Closing):
     """A network that is stepped from Python, one sample or a batch at a time, on any substrate.
 
     Its state is (units,) or, after ``reset(batch=n)``, (n, units). `step` gives the output, or the state where there is
@@ -270,14 +271,11 @@ class HybridEsn:
     def step(self, u: Reals) -> Reals:
         """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
         started = time.perf_counter()
-        weights, given, state = self.weights, self._checked_input(u), self._state
-        full = given if weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
-        self._state = self._next(full, state)
-        self._steps += 1 if state.ndim == 1 else len(state)
-        if weights.w_out is not None:
-            self._output = weights.output(self._state, given)
+        given = self._move(u)
+        if self.weights.w_out is not None:
+            self._output = self._read(self._state, given)
         self._host_s += time.perf_counter() - started
-        return self._state if weights.w_out is None else self._output
+        return self._state if self.weights.w_out is None else self._output
 
     def run(self, u: Reals) -> Reals:
         """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs.
@@ -293,7 +291,11 @@ class HybridEsn:
         started = time.perf_counter()
         found = self._through(finite_input(self._checked_input(given, steps)))
         if self.weights.w_out is not None:
-            found = _said(self.weights, found, given)
+            # In products of one step each: one of all steps at once may round otherwise than `step` does.
+            if found.ndim == 2:
+                found = self._read(found[:, np.newaxis], given[:, np.newaxis])[:, 0]
+            else:
+                found = self._read(found.swapaxes(0, 1), given.swapaxes(0, 1)).swapaxes(0, 1)
             self._output = found[..., -1, :].copy()
         self._host_s += time.perf_counter() - started
         return found
@@ -391,7 +393,21 @@ class HybridEsn:
             evictions=0 if programs is None else programs.evictions,
         )
 
-    # The next state.
+    # The next state, and the output of it.
+
+    def _move(self, u: Reals) -> Reals:
+        """Take one step of the state; return the input as the network's real type."""
+        weights, given, state = self.weights, self._checked_input(u), self._state
+        full = given
+        if weights.w_fb is not None:
+            full = np.concatenate([given, self._output], axis=-1, dtype=weights.dtype)
+        self._state = self._next(full, state)
+        self._steps += 1 if state.ndim == 1 else len(state)
+        return given
+
+    def _read(self, states: Reals, u: Reals) -> Reals:
+        """Return the outputs (..., outputs) of states and the inputs that led to them."""
+        return self.weights.output(states, u)
 
     def _device_path(self, steps: int) -> DevicePath | None:
         """Return what computes the next steps; None where software does, in a device's place or not."""
@@ -437,13 +453,3 @@ class HybridEsn:
                 f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
             )
         return given
-
-
-def _said(weights: EsnWeights, states: Reals, u: Reals) -> Reals:
-    """Return the outputs (..., steps, outputs) of states and inputs, in products of one step each.
-
-    A product of all steps at once may round otherwise than `step` does.
-    """
-    if states.ndim == 2:
-        return weights.output(states[:, np.newaxis], u[:, np.newaxis])[:, 0]
-    return weights.output(states.swapaxes(0, 1), u.swapaxes(0, 1)).swapaxes(0, 1)

@@ -14,13 +14,12 @@ what the bias learns is added here, on the host, where it is added anyway.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_errors, input_place
@@ -59,14 +58,14 @@ class Forward(NamedTuple):
     features: Doubles
 
 
-class DeviceNetwork(Closing):
-    """An echo state network with a readout, on a device; `weights` start it and are its float master.
+class DeviceNetwork(HybridEsn):
+    """A `HybridEsn` whose reservoir and readout are both on a device, where they can be written while it runs.
 
-    `precision` is that of the reservoir, `readout` that of W_out; W4, W8 and W12 are 1, 2 and 3 digits. How large
-    inputs and states get is measured on `calibration` (steps, inputs); without it |u| <= `input_range` and the
-    activation's bound hold. `on_gone`: a device that left the bus is reset and written again (`reconnect`; programs of
-    its other users come back when they are called), or the error comes through (`raise`). A time-out is tried
-    once more.
+    `weights` start it and are its float master. `precision` is that of the reservoir, `readout` that of W_out; W4, W8
+    and W12 are 1, 2 and 3 digits. The size of inputs and states is measured on `calibration` (steps, inputs); without
+    it |u| <= `input_range` and the activation's bound hold. `on_gone`: a device that left the bus is reset and written
+    again (`reconnect`; programs of its other users come back when they are called), or the error comes through
+    (`raise`). A time-out is tried once more.
     """
 
     def __init__(
@@ -83,58 +82,36 @@ class DeviceNetwork(Closing):
         if weights.w_out is None or weights.out_bias is None:
             raise SpecError("a network that learns wants a readout to start from\nhint: weights.with_readout(zeros)")
         require_one_of("reconnect", "raise", on_gone=on_gone)
-        self.weights, self.device, self.on_gone = weights, device, on_gone
+        if calibration is not None and weights.w_fb is not None:
+            raise SpecError("a network with feedback cannot be calibrated without outputs\nhint: give `input_range`")
+        software = HybridEsn.from_weights(
+            replace(weights, ranges=None), input_range=input_range, calibration=calibration
+        )
+        encoding, seen_by = encoding_of(precision), encoding_of(readout)
+        super().__init__(weights, ranges=software.ranges_at(encoding.activation_bits))
+        self.device, self.on_gone, self.mode, self.precision = device, on_gone, "hardware-linear", precision
         self.inputs = weights.inputs
         """Size of an input, feedback not counted."""
         self.reconnects = 0
         """Times that the device was reset and written again."""
-        self._programs = DevicePrograms(device)
-        if calibration is not None and weights.w_fb is not None:
-            raise SpecError("a network with feedback cannot be calibrated without outputs\nhint: give `input_range`")
-        inner = _without_feedback(weights)
-        software = HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration)
-        ranges = software.ranges_at(encoding_of(precision).activation_bits)
-        encoding = encoding_of(precision)
-        place = input_place(input_errors(inner, ranges, encoding), "auto")
-        matrix, lines = device_lines(inner, ranges, place)
-        self.reservoir = WrittenMatrix("reservoir", matrix, self._programs, encoding=encoding, ranges=lines)
+        programs = DevicePrograms(device)
+        place = input_place(input_errors(weights, self.ranges, encoding), "auto")
+        matrix, lines = device_lines(weights, self.ranges, place)
+        self.reservoir = WrittenMatrix("reservoir", matrix, programs, encoding=encoding, ranges=lines)
         """W_res, or [W_in | W_res], on the device."""
-        self._path = DevicePath.of_layer(inner, self._programs, self.reservoir, policy="raise", place=place)
-        self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, precision=precision)
-        wide = software.ranges_at(encoding_of(readout).activation_bits)
-        seen = [(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough
-        self.readout = WrittenMatrix(
-            "readout",
-            weights.w_out,
-            self._programs,
-            encoding=encoding_of(readout),
-            ranges=group_ranges(*seen),
-        )
+        self.path = DevicePath.of_layer(weights, programs, self.reservoir, policy="raise", place=place)
+        wide = software.ranges_at(seen_by.activation_bits)
+        seen = group_ranges(*[(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough)
+        self.readout = WrittenMatrix("readout", weights.w_out, programs, encoding=seen_by, ranges=seen)
         """W_out on the device."""
         self._master = Master(weights.w_out.astype(np.float64), weights.out_bias.astype(np.float64))
-        self._last = np.zeros(weights.outputs)
-
-    @property
-    def state(self) -> Reals:
-        """A copy of the state (units,); may be set."""
-        return self._esn.state
-
-    @state.setter
-    def state(self, value: Reals) -> None:
-        self._esn.state = value
-
-    def reset(self) -> None:
-        """Bring the state to rest; weights stay as they are."""
-        self._esn.reset()
-        self._last = np.zeros(self.weights.outputs)
 
     # Running.
 
     def forward(self, u: ArrayLike) -> Forward:
         """Return the output for one input (inputs,) and the features that the readout saw; the state moves on."""
         features = self.advance(u)
-        output = self._guarded(lambda: self.readout(features[np.newaxis]))[0] + self._master.out_bias
-        self._last = output
+        self._output = output = self.read(features[np.newaxis])[0]
         return Forward(output, features)
 
     def advance(self, u: ArrayLike) -> Doubles:
@@ -142,16 +119,26 @@ class DeviceNetwork(Closing):
         given = np.asarray(u, np.float64)
         if given.shape != (self.inputs,):
             raise SeriesError(f"an input must be {self.inputs} real numbers. Got shape {given.shape}")
-        full = given if self.weights.w_fb is None else np.concatenate([given, self._last])
-        self._guarded(lambda: self._esn.step(full))
-        state = self._esn.state.astype(np.float64)
-        return np.concatenate([state, given]) if self.weights.passthrough else state
+        self._guarded(lambda: self._move(given))
+        return self._features(self._state, given)
 
     def read(self, features: Doubles) -> Doubles:
         """Return outputs (rows, outputs) of features (rows, width), computed by the device in batches."""
         return np.asarray(self._guarded(lambda: self.readout(features)) + self._master.out_bias)
 
+    def _read(self, states: Reals, u: Reals) -> Reals:
+        features = self._features(states, u)
+        return self.read(features.reshape(-1, features.shape[-1])).reshape(*features.shape[:-1], -1)
+
+    def _features(self, states: Reals, u: Reals) -> Doubles:
+        seen = np.concatenate([states, u], axis=-1, dtype=np.float64) if self.weights.passthrough else states
+        return seen.astype(np.float64)
+
     # Weights.
+
+    def with_weights(self, weights: EsnWeights) -> Self:
+        """Refuse: the readout is on the device, where `push` replaces it."""
+        raise SpecError("a network that learns has one readout, on its device\nhint: push(w_out, out_bias)")
 
     def master(self) -> Master:
         """Return a copy of the float readout that was pushed last."""
@@ -182,11 +169,12 @@ class DeviceNetwork(Closing):
         if not same or weights.feedback != old.feedback or weights.dtype != old.dtype:
             raise SpecError("the new reservoir must have the shapes, type, leak and activation of the old one")
         kept = replace(old, w_in=weights.w_in, w_res=weights.w_res, bias=weights.bias, w_fb=weights.w_fb)
-        inner = _without_feedback(kept)
-        matrix, _ = device_lines(inner, self._esn.ranges, self._path.place)
+        path = self.path
+        assert path is not None
+        matrix, _ = device_lines(kept, self.ranges, path.place)
         push = self._guarded(lambda: self.reservoir.push(matrix))
-        self._path.write_host(inner)
-        self.weights, self._esn.weights = kept, inner
+        path.write_host(kept)
+        self.weights = kept
         return push
 
     def push_reservoir_integers(self, integers: NDArray[np.int64]) -> Push:
@@ -204,17 +192,13 @@ class DeviceNetwork(Closing):
 
     def reconnect(self) -> None:
         """Reset the device and put both programs on it again; the state is the host's and stays."""
-        self._programs.reset_device()
+        self.programs.reset_device()
         self.restore()
         self.reconnects += 1
 
     def spent(self) -> Spent:
         """Return what the device is modelled to have taken for this network."""
-        return self._programs.spent()
-
-    def close(self) -> None:
-        """Take the programs off the device."""
-        self._programs.close()
+        return self.programs.spent()
 
     def _guarded(self, call: Callable[[], T]) -> T:
         """Return what a call gives; once more after a time-out, and after a reconnection where that is the policy."""
@@ -234,13 +218,6 @@ class DeviceNetwork(Closing):
             if values.shape != old.shape or not np.all(np.isfinite(values)):
                 raise SpecError(f"`{name}` must be finite and of shape {old.shape}. Got shape {values.shape}")
         return new
-
-
-def _without_feedback(weights: EsnWeights) -> EsnWeights:
-    """Return the reservoir with what is fed back as further inputs, and no readout."""
-    return EsnWeights(
-        w_in=weights.w_driven, w_res=weights.w_res, bias=weights.bias, leak=weights.leak, activation=weights.activation
-    )
 
 
 class ExecutorReadout:

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
@@ -27,7 +26,6 @@ from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
-from metalforge.hybrid.learning.network import Forward
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
@@ -46,11 +44,6 @@ class CentredReadout(DeviceNetwork):
         super().__init__(weights, device, **options)
         self._mean = np.asarray(mean, np.float64)
         self._offset = self._rounding()
-
-    def forward(self, u: ArrayLike) -> Forward:
-        """Return the output for one input and the features that the readout saw; the state moves on."""
-        said = super().forward(u)
-        return Forward(said.output + self._offset, said.features)
 
     def read(self, features: Doubles) -> Doubles:
         """Return outputs (rows, outputs) of features (rows, width)."""
