@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
-from metalforge.hybrid.esn.chunks import chunk_rows, plan_chunks
+from metalforge.hybrid.esn.chunks import plan_chunks
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.matrices import random_matrix
 from metalforge.reservoir.weights import EsnWeights
@@ -20,13 +20,6 @@ def weights():
     rng = np.random.default_rng(1)  # scaled by hand: eigenvalues of 600 units take longer than all plans
     w_res = random_matrix(rng, 600, 600, connectivity=0.05, kind="csr") / 6
     return EsnWeights(w_in=rng.uniform(-1, 1, (600, 1)), w_res=w_res)
-
-
-def test_rows_are_split_without_gap_or_overlap():
-    for units, size in ((10, 3), (10, 10), (10, 99), (1, 1)):
-        assert [i for rows in chunk_rows(units, size) for i in rows] == list(range(units))
-    with pytest.raises(SpecError, match="at least one"):
-        chunk_rows(10, 0)
 
 
 def test_what_fits_goes_to_the_device_and_the_rest_to_software(weights):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Add,
@@ -24,13 +25,15 @@ from metalforge.hybrid.routing.transforms import (
     merge_siblings,
     pack_recurrent,
     rectified_chains,
-    row_blocks,
+    rows_on_chip,
     sibling_heads,
+    split_rows,
 )
 from metalforge.substrates.npu.mesh import layer_bytes
 from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import ProgramError
 from metalforge.substrates.npu.quantize import Quantized, quantize
+from metalforge.substrates.profiles import profile
 from reference.hybrid_graphs import chain, esn, heads_graph, int4_layer, real_layer
 
 
@@ -97,14 +100,17 @@ def test_a_layer_whose_weights_change_is_in_no_chain():
 
 @pytest.mark.parametrize(("outputs", "inputs", "digits"), [(512, 512, 2), (100, 2000, 3), (7, 20000, 1), (75, 512, 1)])
 def test_blocks_of_rows_cover_all_rows_and_fit(outputs, inputs, digits):
-    limit = 40960
-    blocks = row_blocks(outputs, inputs, digits, limit)
+    chip = profile("akd1000-published")
+    blocks = split_rows(outputs, min(outputs, rows_on_chip(inputs, digits, chip)))
     assert [row for span in blocks for row in range(outputs)[span]] == list(range(outputs))
+    limit = chip.mesh.onchip_bytes.value
     assert all(layer_bytes(inputs, digits * (span.stop - span.start)) <= limit for span in blocks)
 
 
 def test_no_block_fits_where_a_single_row_does_not():
-    assert row_blocks(5, 50000, 1, 40960) == ()
+    assert rows_on_chip(50000, 1, profile("akd1000-published")) == 0
+    with pytest.raises(SpecError):
+        split_rows(10, 0)
 
 
 # Ranges.

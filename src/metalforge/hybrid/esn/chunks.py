@@ -15,17 +15,18 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import BriefRepr
-from metalforge.core.errors import PlacementError, SpecError, require_one_of
+from metalforge.core.errors import PlacementError, require_one_of
 from metalforge.core.pages import aligned
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import short
+from metalforge.hybrid.routing.transforms import rows_on_chip, split_rows
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu import costs
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import ResourceError, image_bytes
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.mesh import Placement, side_by_side, units_on_chip
+from metalforge.substrates.npu.mesh import Placement, side_by_side
 from metalforge.substrates.npu.residency import DevicePrograms
 from metalforge.substrates.prices import HOST_STEPS, HostModel
 from metalforge.substrates.profiles import DeviceProfile
@@ -115,13 +116,6 @@ class ChunkPlan(BriefRepr):
         return "\n".join(lines)
 
 
-def chunk_rows(units: int, size: int) -> tuple[range, ...]:
-    """Return rows 0 .. units in runs of `size`; the last may be shorter."""
-    if units < 1 or size < 1:
-        raise SpecError(f"rows are split into chunks of at least one. Got {units} units, chunks of {size}")
-    return tuple(range(start, min(start + size, units)) for start in range(0, units, size))
-
-
 def plan_chunks(
     weights: EsnWeights,
     profile: DeviceProfile | str = "akd1000-published",
@@ -163,10 +157,10 @@ class _Rows:
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes of a chunk that are worth a try."""
-        units, limit = self.weights.units, self.chip.mesh.onchip_bytes
-        if limit is None:
+        units = self.weights.units
+        onchip = rows_on_chip(self.matrix.shape[1], self.encoding.digits, self.chip)
+        if onchip is None:
             return (min(units, USUAL_UNITS),)
-        onchip = units_on_chip(self.matrix.shape[1], limit.value) // self.encoding.digits
         sizes = {min(units, onchip)} | {-(-units // parts) for parts in FEW}
         return tuple(sorted(size for size in sizes if size))
 
@@ -175,11 +169,12 @@ class _Rows:
         placed: list[Placement] = []
         chunks: list[Chunk] = []
         why = ""  # the device is full from the first chunk on that does not fit
-        for rows in chunk_rows(self.weights.units, size):
+        for span in split_rows(self.weights.units, size):
+            rows = range(span.start, span.stop)
             if rows.stop > wanted:
                 chunks.append(self._chunk(rows, "beyond the rows asked for on the device"))
                 continue
-            matrix = self.matrix[rows.start : rows.stop]
+            matrix = self.matrix[span]
             compiled = compile_linear(f"rows{rows.start}", matrix, encoding=self.encoding, ranges=self.lines)
             try:
                 if why:

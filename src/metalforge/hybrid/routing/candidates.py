@@ -31,7 +31,7 @@ from .encodings import Option, Weights, cheapest, encoding_of, encoding_options,
 from .jobs import ChainJob, DeviceJob, LinearJob, build_chain, build_linear, loading_order
 from .pricing import Wishes, op_cost, push_cost, share_cost
 from .ranges import ValueRange
-from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
+from .transforms import merge_siblings, pack_recurrent, rectified_chains, rows_on_chip, sibling_heads, split_rows
 from .verdict import Verdict
 
 
@@ -164,12 +164,9 @@ class Finder:
 
     def _blocks(self, outputs: int, inputs: int, encoding: Encoding) -> Iterable[tuple[slice, ...]]:
         """Return the division into rows for on-chip processors, where the whole layer does not fit one."""
-        limit = self.wishes.profile.mesh.onchip_bytes
-        if limit is None or mesh.layer_bytes(inputs, outputs * encoding.digits) <= limit.value:
-            return
-        blocks = row_blocks(outputs, inputs, encoding.digits, limit.value)
-        if len(blocks) > 1:
-            yield blocks
+        most = rows_on_chip(inputs, encoding.digits, self.wishes.profile)
+        if most is not None and 0 < most < outputs:
+            yield split_rows(outputs, -(-outputs // -(-outputs // most)))  # as many as are needed, of one size
 
     def _chain(self, nodes: Sequence[str]) -> None:
         """Add a run of layers and bounded ReLUs, with as few digits for a linear last layer as the tolerance allows."""

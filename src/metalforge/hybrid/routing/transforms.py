@@ -4,7 +4,7 @@
   the host. Fully connected layers need no such split: their activation is an op of its own already.
 - `sibling_heads`, `merge_siblings`: layers that read one value are one layer, split again by name.
 - `rectified_chains`: layers with a bounded ReLU between them are one program, and one call.
-- `row_blocks`: a layer too large for one processor is several, side by side. (Columns are split by `compile_linear`.)
+- `split_rows`: a layer too large for one processor is several, side by side. (Columns are split by `compile_linear`.)
 
 Slicing precision is in `encodings`.
 """
@@ -15,11 +15,13 @@ from itertools import pairwise
 import numpy as np
 
 from metalforge.core.arrays import Reals
+from metalforge.core.errors import require_at_least
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.reservoir.sparse import to_dense
 from metalforge.substrates.npu.mesh import units_on_chip
 from metalforge.substrates.npu.quantize import Quantized
+from metalforge.substrates.profiles import DeviceProfile
 
 from .encodings import Weights
 
@@ -84,14 +86,16 @@ def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[s
     return tuple(runs)
 
 
-def row_blocks(outputs: int, inputs: int, digits: int, onchip_bytes: int) -> tuple[slice, ...]:
-    """Return runs of outputs such that each, with its digits, fits one on-chip processor; empty where none does."""
-    most = units_on_chip(inputs, onchip_bytes) // digits
-    if most < 1:
-        return ()
-    n_blocks = -(-outputs // most)
-    edges = [round(i * outputs / n_blocks) for i in range(n_blocks + 1)]
-    return tuple(slice(a, b) for a, b in pairwise(edges))
+def split_rows(rows: int, size: int) -> tuple[slice, ...]:
+    """Return rows 0 .. `rows` in runs of `size`; the last may be shorter."""
+    require_at_least(1, rows=rows, size=size)
+    return tuple(slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def rows_on_chip(inputs: int, digits: int, chip: DeviceProfile) -> int | None:
+    """Return the rows of a matrix that one on-chip processor holds; None where the profile does not say."""
+    limit = chip.mesh.onchip_bytes
+    return None if limit is None else units_on_chip(inputs, limit.value) // digits
 
 
 def update_targets(graph: OpGraph) -> frozenset[str]:
