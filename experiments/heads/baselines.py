@@ -63,7 +63,7 @@ CRITERIA: Mapping[str, Callable[[Doubles], bool]] = {"MSER": _mser, "Geweke": _g
 def says(criterion: str, example: Example) -> Doubles:
     """Return 1 where a criterion calls a chain thermalised from its plaquettes up to a frame's end, else 0.
 
-    After `WARMING` updates nobody asks, and what was said last holds.
+    After `WARMING` updates the last answer is kept.
     """
     judge, plaquette = CRITERIA[criterion], example.chain.column("plaquette")
     asked = [judge(plaquette[: r + 1]) if r + 1 >= FIRST else False for r in example.rows[example.rows < WARMING]]

@@ -1,8 +1,8 @@
-"""Real chains to learn from: the lattice engine at work for a corpus, on cores or on a card.
+"""Real chains to learn from: the lattice engine at work for a corpus, on cores or on a GPU.
 
 Sweeps of one lattice move together where the engine can (`ChainBatch`), all couplings at once; everything else
 runs a chain at a time, in so many processes. Links have the same bits either way. Rows are sums over them and
-are kept in single precision, in which card and cores agree but for roundings that sit on an edge.
+are kept in single precision, in which GPU and cores agree except where a value is on the edge of rounding.
 
 This is the only module of the conductor that knows the lattice; what is run is said by `corpus_grids`.
 """
@@ -29,7 +29,7 @@ from metalforge.native.engine import BatchEngine, Engine
 from .corpus_file import ChainEntry, ChainRecord
 
 BLOCK = 256
-"""Updates of a batch that are asked for at once: a card keeps so many rows."""
+"""Updates of a batch that are asked for at once: a GPU keeps so many rows."""
 
 
 def record(entries: Sequence[ChainEntry], *, engine: Engine | None = None, workers: int = 1) -> Iterator[ChainRecord]:

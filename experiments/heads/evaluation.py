@@ -10,10 +10,6 @@ the lower end of the interval of its skill is above 0; thermalisation needs skil
 The whole protocol is docs/protocols/heads.md.
 
 `beta_priority` is judged by leaving an N_t out (`peak_scores`): curve and head are fitted without it.
-
-`calibration` tells whether an ensemble knows how far off it is. Of heads that are numbers: the share of labels within
-the intervals of 68 % and 95 %. Of heads that are probabilities: the expected calibration error, with rows grouped in
-ten bins by what was said, sum_bins (rows in the bin / rows) |mean probability - share of yes|.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +28,7 @@ from metalforge.core.schema import HeadLayout, HeadSpec
 
 from .baselines import baselines_for
 from .labels import Example, jittered, supposing
-from .predicting import ROUTES, Ensemble, Route, layout_of, predictions, values_of
+from .predicting import ROUTES, Route, layout_of, predictions, values_of
 from .training import Trained, label_rows, reservoir, train_heads
 from .transition_fit import LatticePeak, without
 
@@ -316,46 +312,3 @@ def _spreads(
         PeakSpread(x=bound, error=curve.unit * float(np.sqrt(np.concatenate(found[bound]).mean())))
         for bound in sorted(found)
     ]
-
-
-BINS = 10
-
-
-class HeadCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One head over so many test chains; intervals are of numbers, the calibration error is of probabilities."""
-
-    name: str
-    chains: int
-    within_68: float | None = None
-    within_95: float | None = None
-    calibration_error: float | None = None
-
-
-def calibration(ensemble: Ensemble, test: Sequence[Example]) -> list[HeadCalibration]:
-    """Return every head that has labels on the test chains."""
-    layout = layout_of(ensemble.members[0])
-    said = [ensemble.predict(example.inputs) for example in test]
-    found = []
-    for name in ensemble.members[0].fits:
-        labels = [label_rows(example, name) for example in test]
-        taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
-        if not taken:
-            continue
-
-        label = np.concatenate([labels[i] for i in taken])
-        known = np.isfinite(label)
-        columns = zip(*(said[i][name] for i in taken), strict=True)
-        value, _, half_68, half_95 = (np.concatenate(column)[known] for column in columns)
-        if layout[name].loss == "log":
-            error = _expected_error(value, label[known])
-            found.append(HeadCalibration(name=name, chains=len(taken), calibration_error=error))
-            continue
-        shares = [float(np.mean(np.abs(value - label[known]) <= half)) for half in (half_68, half_95)]
-        found.append(HeadCalibration(name=name, chains=len(taken), within_68=shares[0], within_95=shares[1]))
-    return found
-
-
-def _expected_error(probability: Doubles, label: Doubles) -> float:
-    bins = np.minimum((probability * BINS).astype(int), BINS - 1)
-    gaps = [np.abs((probability - label)[bins == k].sum()) for k in range(BINS)]
-    return float(np.sum(gaps) / len(label))

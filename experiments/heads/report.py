@@ -7,7 +7,7 @@ from metalforge.conductor.scores import FaultGate, HeadScore, HeadsEvaluation, S
 from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout
 
-from .evaluation import HeadCalibration, NeitherPhase
+from .evaluation import NeitherPhase
 from .study import JudgedNetwork
 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
@@ -20,7 +20,7 @@ def tables(judged: JudgedNetwork, layout: HeadLayout) -> list[TextTable]:
     made = [_heads(found, untested)]
     made += [] if judged.neither is None else [_neither(judged.neither)]
     made += [_peak(found)] if found.peak else []
-    made += [_calibration(judged.calibration), stop_table(found.thermalisation_stop)]
+    made += [stop_table(found.thermalisation_stop)]
     return made if found.gate is None else [*made, _gate(found.gate)]
 
 
@@ -74,23 +74,6 @@ def _peak(found: HeadsEvaluation) -> TextTable:
     ]
     spread = ", ".join(f"{s.error:.4f} up to {s.x:g}" for s in found.peak_spread)
     return TextTable.of("The peak on an N_t that was left out", _notes("peak.note", spread=spread), rows)
-
-
-def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
-    def shown(x: float | None) -> str:
-        return "" if x is None else f"{x:.2f}"
-
-    rows = [
-        {
-            "head": c.name,
-            "chains": str(c.chains),
-            "within 68 %": shown(c.within_68),
-            "within 95 %": shown(c.within_95),
-            "calibration error": shown(c.calibration_error),
-        }
-        for c in found
-    ]
-    return TextTable.of("Calibration", _notes("calibration.note"), rows)
 
 
 def stop_table(study: StopStudy) -> TextTable:

@@ -13,12 +13,12 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
 from .corpus_file import Corpus
-from .evaluation import HeadCalibration, NeitherPhase, calibration, evaluate, neither_phase, peak_study
+from .evaluation import NeitherPhase, evaluate, neither_phase, peak_study
 from .fault_gate import gate_study
 from .labels import Example, Labeller, context_of, examples, jittered
-from .predicting import ROUTES, Route, train_ensemble
+from .predicting import ROUTES, Route
 from .stopping import choose_factor, stop_study
-from .training import Trained
+from .training import Trained, reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 
 
@@ -51,7 +51,6 @@ class JudgedNetwork(NamedTuple):
     """What a network is worth, and what is shown beside it."""
 
     found: HeadsEvaluation
-    calibration: list[HeadCalibration]
     neither: NeitherPhase | None
 
 
@@ -61,17 +60,16 @@ def judged(
     *,
     trained: Trained | None = None,
     seed: int = 1,
-    members: int = 3,
     routes: Sequence[Route] = ROUTES,
 ) -> JudgedNetwork:
-    """Return what a network is worth on test chains; trained anew without one, as the first of an ensemble is."""
+    """Return what a network is worth on test chains; trained anew without one."""
     lessons = chains.lessons
-    ensemble = train_ensemble(lessons, members=members, seed=seed, layout=layout)
-    network = trained or ensemble.members[0]
+    again = train_heads(lessons, weights=reservoir(seed), layout=layout)
+    network = trained or again
     heads = evaluate(network, lessons, chains.test, routes=routes)
     peak = peak_study(chains.train, chains.test, chains.peaks, layout, seed=seed, routes=routes)
     heads += peak.scores if peak is not None else []
-    factor = choose_factor(ensemble.members[0], lessons)
+    factor = choose_factor(again, lessons)
     found = HeadsEvaluation(
         heads=tuple(heads),
         thermalisation_stop=stop_study(network, chains.test, chains.labeller, factor=factor),
@@ -82,7 +80,7 @@ def judged(
         unknown=chains.labeller.unknown_equilibria(),
         test_seeds=tuple(sorted({example.chain.entry.seed for example in chains.test})),
     )
-    return JudgedNetwork(found, calibration(ensemble, chains.test), neither_phase(network, lessons, chains.test))
+    return JudgedNetwork(found, neither_phase(network, lessons, chains.test))
 
 
 def _tested_on(test: Sequence[Example], heads: Sequence[HeadScore]) -> tuple[TestedKind, ...]:

@@ -9,7 +9,7 @@ is the curve over the scaled coupling where that beats a constant on clusters le
 it, and the curve travels with the head. Sigmoid and softmax heads are fitted to scores of +-2, whose least squares are
 4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
 logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
-a head said of clusters left out is kept: it is what intervals are made from.
+a head said of clusters left out is kept, for the rule that ends warm-ups (`stopping`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,14 +63,12 @@ class HeadFit(NamedTuple):
 class LeftOut(NamedTuple):
     """What a head said of rows whose cluster it was not fitted to, and their labels, in the head's unit.
 
-    `chain` is the number of each row's chain among those that were given, `inside` whether its coupling lies between
-    others of the same lattice.
+    `chain` is the number of each row's chain among those that were given.
     """
 
     said: Doubles
     label: Doubles
     chain: NDArray[np.int64]
-    inside: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,11 +94,6 @@ def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
         dtype=np.float32,
         features=SCHEMA,
     )
-
-
-def without_memory(weights: EsnWeights) -> EsnWeights:
-    """Return the same network without recurrence and without leak: every step stands by itself."""
-    return with_fields(weights, w_res=np.zeros((weights.units, weights.units), weights.dtype), leak=1.0)
 
 
 def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Trained:
@@ -171,30 +164,23 @@ class _Group(NamedTuple):
     inputs: Doubles
     label: Doubles
     chain: NDArray[np.int64]
-    inside: NDArray[np.bool_]
 
 
 def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> list[_Group]:
     """Return the rows with labels, in `FOLDS` parts that share no cluster, or one for each N_t."""
     labels = [label_rows(example, head.name) for example in examples]
     taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
-    lattices: dict[object, list[float]] = {}
-    for i in taken:
-        lattices.setdefault(examples[i].lattice, []).append(examples[i].beta)
     # Clusters in order of their coupling are dealt out in turn: every part has some of every lattice.
     clusters = sorted({examples[i].cluster for i in taken})
     fold = {cluster: k % FOLDS for k, cluster in enumerate(clusters)}
     extents = sorted({cluster[0][3] for cluster in clusters})
     if label_of(head.name) == PEAK and len(extents) > 1:
-        # It is asked about lattices of an N_t that nobody has run: what holds for one left out is what it must learn.
+        # It is used on lattices of an N_t that is not in the corpus, so it must learn what holds for an N_t left out.
         fold = {cluster: extents.index(cluster[0][3]) for cluster in clusters}
     parts: dict[int, list[_Group]] = {}
     for i in taken:
         example, known = examples[i], np.isfinite(labels[i])
-        scan = lattices[example.lattice]
-        count = int(known.sum())
-        inside = np.full(count, min(scan) < example.beta < max(scan))
-        group = _Group(seen[i][known], example.inputs[known], labels[i][known], np.full(count, i), inside)
+        group = _Group(seen[i][known], example.inputs[known], labels[i][known], np.full(int(known.sum()), i))
         parts.setdefault(fold[example.cluster], []).append(group)
     return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
 
@@ -251,9 +237,9 @@ def _fit_head(
         slope, offset = _platt(guesses[best], label)
         said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
     fit = HeadFit(ridges[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
-    chain, inside = (np.concatenate([getattr(group, name) for group in groups]) for name in ("chain", "inside"))
+    chain = np.concatenate([group.chain for group in groups])
     spread = _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge)
-    return spread, fit, LeftOut(said, label, chain, inside), None if curves is None else curves[-1]
+    return spread, fit, LeftOut(said, label, chain), None if curves is None else curves[-1]
 
 
 def _score(head: HeadSpec, label: Doubles) -> Doubles:

@@ -1,8 +1,8 @@
-"""Runs of the plasma for a corpus, on cores or on a card.
+"""Runs of the plasma for a corpus, on cores or on a GPU.
 
 A run warms up in a bath for a fixed time, and is followed at constant energy. Its window is looked at every
 0.2 / omega_p, particle by particle; beyond it only sums are kept, and where particles are at the end of every block,
-of which displacements over 40 to 100 / omega_p are made. On a card all runs of one kappa, size and time step move
+of which displacements over 40 to 100 / omega_p are made. On a GPU all runs of one kappa, size and time step move
 together; on cores each goes alone, in so many processes.
 """
 

@@ -1,6 +1,6 @@
 """Fits the transport heads to runs, in software and on the emulated NPU: ridges that leave out whole state points."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import Literal, NamedTuple, TypeAlias
@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from experiments.heads import routes as heads_routes
+from experiments.heads.routes import outputs_of, states_on_npu, without_memory
 from metalforge.conductor.layouts import layout
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED, PlasmaFrames
 from metalforge.conductor.plasma.heads import HEADS, LAYOUT, mean_states, said_of
@@ -16,14 +18,11 @@ from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 from metalforge.core.threads import one_thread
-from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.files import expect_features
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.readout import NormalEquations, Readout
-from metalforge.reservoir.series import side_by_side
 from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .corpus import PlasmaRecord
@@ -35,13 +34,9 @@ UNITS = 128
 FOLDS = 8
 BEGIN: tuple[Mapping[str, float], ...] = ({"msd_40": 1.0}, {"msd_0.4": 1.0, "msd_40": -1.0})
 """Where each readout begins: weights of features in their own units."""
-Route: TypeAlias = Literal["f32-software", "npu-w4a8-refit", "npu-w8a8", "npu-native", "no-memory", "no-reservoir"]
-ROUTES: tuple[Route, ...] = ("f32-software", "npu-w4a8-refit", "npu-w8a8", "npu-native", "no-memory", "no-reservoir")
-_Placing: TypeAlias = Callable[[HybridEsn, NpuDevice], HybridEsn]
-_REFITTED: Mapping[str, _Placing] = {
-    "npu-w4a8-refit": lambda esn, device: esn.with_hardware_linear(device, precision="W4A8"),
-    "npu-native": lambda esn, device: esn.with_hardware_native(device),
-}
+Route: TypeAlias = heads_routes.Route | Literal["no-reservoir"]
+ROUTES: tuple[Route, ...] = (*heads_routes.ROUTES, "no-reservoir")
+"""Those of `routes`, and a ridge on the means of frames."""
 
 
 class TransportFit(NamedTuple):
@@ -184,15 +179,17 @@ def said_on(route: Route, heads: TransportHeads, train: Sequence[PlasmaRecord], 
         return said_of(heads.weights, inputs)
     taught = [inputs_of(run) for run in train]
     if route == "no-memory":
-        blind = with_fields(heads.weights, w_res=np.zeros_like(heads.weights.w_res), leak=1.0)
+        blind = without_memory(heads.weights)
         return said_of(fit_transport(train, mean_states(blind, taught), blind).weights, inputs)
     if route == "no-reservoir":
         return _means_alone(train, taught, inputs)
     if route == "npu-w8a8":
         return _whole_on_device(heads, inputs)
-    if route in _REFITTED:
-        return _on_device_refitted(heads, train, taught, inputs, _REFITTED[route])
-    raise SpecError(f"`route` must be one of {', '.join(ROUTES)}. Got `{route}`")
+    with states_on_npu(
+        route, heads.weights, taught, lambda seen: np.asarray(seen[:, SETTLED:].mean(axis=1, dtype=np.float64))
+    ) as means:
+        again = fit_transport(train, np.array(means(taught)), heads.weights)
+        return outputs_of(again.weights, np.array(means(inputs)))
 
 
 def _means_alone(train: Sequence[PlasmaRecord], taught: Sequence[Doubles], inputs: Sequence[Doubles]) -> Doubles:
@@ -216,35 +213,3 @@ def _whole_on_device(heads: TransportHeads, inputs: Sequence[Doubles]) -> Double
             values = running.through(one)
             said.append([float(np.mean(values[name][SETTLED:])) for name in HEADS])
     return np.array(said)
-
-
-def _on_device_refitted(
-    heads: TransportHeads,
-    train: Sequence[PlasmaRecord],
-    taught: Sequence[Doubles],
-    inputs: Sequence[Doubles],
-    place: _Placing,
-) -> Doubles:
-    """Return what heads say that were fitted again to the states of the emulated NPU."""
-    weights = heads.weights
-    longest = max(map(len, taught))
-    calibration = np.stack([one for one in taught if len(one) == longest][:32]).astype(weights.dtype)
-    calibrated = HybridEsn.from_weights(weights, calibration=calibration)
-    with EmulatedDevice() as device:
-        chip = place(calibrated, device)
-
-        def means(some: Sequence[Doubles]) -> Doubles:
-            def seen(batch: Doubles) -> Doubles:
-                u = batch.astype(weights.dtype)
-                both = np.concatenate([chip.states(u), u], axis=2)[:, SETTLED:]
-                return np.asarray(both.mean(axis=1, dtype=np.float64), np.float64)
-
-            return np.array(side_by_side(list(some), seen))
-
-        again = fit_transport(train, means(taught), weights)
-        readout = again.weights
-        assert readout.w_out is not None
-        assert readout.out_bias is not None
-        said = means(inputs) @ readout.w_out.T + readout.out_bias
-        chip.close()
-    return np.asarray(said, np.float64)

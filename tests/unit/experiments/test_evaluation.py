@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from experiments.heads.baselines import baselines_for
-from experiments.heads.evaluation import calibration, evaluate, neither_phase, peak_study
+from experiments.heads.evaluation import evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
-from experiments.heads.predicting import ROUTES, ensemble_of, predictions
+from experiments.heads.predicting import ROUTES, predictions
 from experiments.heads.stopping import choose_factor, stop_study
 from experiments.heads.study import labelled
 from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
@@ -161,14 +161,6 @@ def test_chains_of_neither_phase_are_scored_apart(trained, chains):
     assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)
 
 
-def test_calibration_counts_what_lies_within(trained, chains):
-    found = {c.name: c for c in calibration(ensemble_of([trained]), chains.test)}
-    order = found["deconfinement"]
-    assert 0 <= order.within_68 <= order.within_95 <= 1
-    assert found["rejection"].within_68 is None
-    assert 0 <= found["rejection"].calibration_error < 0.5
-
-
 def test_the_peak_is_asked_about_on_an_extent_that_was_left_out(chains):
     found = peak_study(chains.train, chains.test, chains.peaks, CONDUCTOR_11, routes=("f32-software",))
     (score,) = found.scores
@@ -199,7 +191,7 @@ def test_the_factor_is_the_least_that_lets_few_chains_stop_early(chains):
     train = [replace(e, length=230) for e in chains.train if e.length is not None and "phase" in e.labels][:8]
     n = len(train[0].inputs)
     said = np.tile(np.where(np.arange(n) < 10 - IN_A_ROW, 0.1, 0.99), len(train))
-    rows = LeftOut(said, said, np.repeat(np.arange(len(train)), n), np.full(len(said), True))
+    rows = LeftOut(said, said, np.repeat(np.arange(len(train)), n))
     fit = HeadFit(1.0, len(said), 0.1, 0.1)
     made = Trained(weights=reservoir(1), fits={"thermalization": fit}, left_out={"thermalization": rows})
     assert choose_factor(made, train) == 1.5
@@ -290,5 +282,5 @@ def test_the_command_line_prints_the_records(made, tmp_path):
     )
     assert record.test_seeds == (2029,)
     assert "Test chains have seed 2029;" in page
-    for title in ("Heads", "Calibration", "Early stop of warm-up", "Fault gate"):
+    for title in ("Heads", "Early stop of warm-up", "Fault gate"):
         assert f"## {title}\n" in page

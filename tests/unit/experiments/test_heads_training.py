@@ -6,12 +6,11 @@ import pytest
 
 from experiments.heads.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord
 from experiments.heads.labels import Example
-from experiments.heads.predicting import ensemble_of, train_ensemble, values_of
-from experiments.heads.training import fitted_before, reservoir, train_heads, without_memory
+from experiments.heads.predicting import values_of
+from experiments.heads.routes import without_memory
+from experiments.heads.training import fitted_before, reservoir, train_heads
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
-from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.files import expect_features, load_weights, save_weights
 
 NAMES = [feature.name for feature in SCHEMA.features]
@@ -144,22 +143,3 @@ def test_weights_travel_with_layout_and_schema(trained, tmp_path) -> None:
     inputs = chains(6, (4.9,), each=1)[0].inputs
     for name, values in values_of(trained, inputs).items():
         np.testing.assert_array_equal(values_of(again, inputs)[name], values)
-
-
-def test_an_ensemble_says_its_mean_and_covers_the_truth_as_often_as_it_says() -> None:
-    one = HeadLayout(name="one", heads=(CONDUCTOR_11["quality"],))
-    taught = sweeps(chains(7, (4.5, 4.6, 4.75, 4.85, 5.15, 5.25, 5.4, 5.5), each=10))
-    ensemble = train_ensemble(taught, members=2, layout=one)
-    held_out = sweeps(chains(8, (4.7, 5.3), each=10))
-    inside = []
-    for e in held_out:
-        said = ensemble.predict(e.inputs)["quality"]
-        members = [values_of(m, e.inputs)["quality"] for m in ensemble.members]
-        np.testing.assert_allclose(said.value, np.mean(members, axis=0))
-        off = np.abs(said.value - e.labels["quality"])
-        inside.append((off <= said.half_68, off <= said.half_95))
-    narrow, wide = np.concatenate(inside, axis=1).mean(axis=1)
-    assert narrow == pytest.approx(0.68, abs=0.08)
-    assert wide == pytest.approx(0.95, abs=0.035)
-    with pytest.raises(SpecError, match="member"):
-        ensemble_of([])
