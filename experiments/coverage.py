@@ -1,4 +1,4 @@
-"""Experiment coverage: how often a quoted error holds the truth, on campaigns that nobody tuned to.
+"""Experiment coverage: how often the quoted error covers the truth, on campaigns that no rule was tuned on.
 
 Every campaign draws its own chains. On exactly solved models the truth is known. On lattices a campaign is held against
 the mean of the *other* established ones of its case, weighted by their errors, which is independent of it and about
@@ -6,7 +6,7 @@ n^(-1/2) as uncertain; that is taken into its pull. The rules that decide whethe
 on other seeds and are not touched here.
 
 All of it takes about two core-hours, so it comes in shards (`--shard 2/8`), each at most forty minutes, which add
-their lines to one file. A campaign that is in the file is not run again, whoever ran it; the table is of all lines, and
+their lines to one file. A campaign that is in the file is not run again; the table is of all lines, and
 `--shard table` runs nothing and prints it.
 """
 
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     chains: int = 0
     """Chains side by side over two half widths either way, with the updates shared among them: no steered campaign."""
     substrate: str = "cpu"
-    """Where real campaigns run; those of a card are left out where there is none."""
+    """Where real campaigns run; those of a GPU are left out where there is none."""
     truth: tuple[float, float] | None = None
     """beta_c of a lattice and its error, from a run that is far longer than the campaigns."""
 
@@ -176,7 +176,7 @@ def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
 
 
 def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: str) -> list[CoverageOutcome]:
-    """Return what chains at fixed couplings say, as a card runs them, with every other one from a cold start."""
+    """Return what chains at fixed couplings say, as a GPU runs them, with every other one from a cold start."""
     betas = model.peak()[0] + model.half_width() * np.linspace(-2, 2, case.chains)
     starts = [("hot", "cold")[i % 2] for i in range(case.chains)]
     chains = ExactChains(model, np.random.default_rng([seeds[0], 16]))
@@ -196,8 +196,8 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
 
 
 def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
-    """Run a campaign of its own chains, as `metalforge scan` would, on one core or a card."""
-    one = int(case.substrate == "cpu")  # a card runs as many chains at a time as keep it busy
+    """Run a campaign of its own chains, as `metalforge scan` would, on one core or a GPU."""
+    one = int(case.substrate == "cpu")  # a GPU runs as many chains at a time as keep it busy
     spec = CampaignSpec(
         name="coverage",
         seed=seed,

@@ -81,7 +81,7 @@ LARGE = ExactModel("exact, large volume", a=4450.0, d=-6250.0, f=25000.0, s=55.3
 """In two and a half times the volume, like 12^3 x 2: a crossing in 5,000 steps."""
 
 STUCK = ExactModel("exact, stuck", a=12460.0, d=-17500.0, f=70000.0, s=92.6, step=0.03, low=5.57, high=5.6)
-"""In seven times the volume: nobody crosses."""
+"""In seven times the volume: no chain crosses."""
 
 
 class ExactRows(NamedTuple):

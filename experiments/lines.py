@@ -1,4 +1,4 @@
-"""Outcomes of long studies, a line of JSON each: what is in the file is not run again, whoever ran it."""
+"""Outcomes of long studies, a line of JSON each: a job whose outcomes are in the file is not run again."""
 
 import os
 import time

@@ -1,8 +1,8 @@
-"""Experiment precision: what double-floats gain and lose on a card, and what they would on one whose doubles are slow.
+"""Experiment precision: what double-floats gain and lose on a GPU, and what they would on one whose doubles are slow.
 
-Measured on the card at hand, which it needs: seconds of a walk by every strategy (`native.cuda.precision`), how far its
+Measured on a GPU, which it needs: seconds of a walk by every strategy (`native.cuda.precision`), how far its
 links are from those in doubles after a trajectory, and how far from the start after the way back. Modelled, and marked
-so: the same card with doubles at 1/32 and 1/64 of the rate of floats, as consumer cards have them, by counting
+so: the same GPU with doubles at 1/32 and 1/64 of the rate of floats, as consumer GPUs have them, by counting
 instructions. There doubles run at the full rate of their unit, which is the best case for `native`; double-floats take
 the time they take here, and their conversions, which are work of that unit too.
 """
@@ -26,7 +26,7 @@ from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of,
 REPEATS = 5
 STRATEGIES = ("native", "hybrid", "concurrent")
 RATIOS = (32, 64)
-"""Rate of floats over that of doubles, of consumer cards."""
+"""Rate of floats over that of doubles, of consumer GPUs."""
 DOUBLES, FLOATS, CONVERSIONS = 1740, 25300, 182
 """Instructions of a link: a kick and move in doubles, the same in double-floats, and (once a walk) between the two.
 
@@ -43,7 +43,7 @@ class Accuracy(NamedTuple):
 
 
 class StrategySeen(NamedTuple):
-    """A card: its name, float instructions per second at most, walks measured again and again, and accuracies."""
+    """A GPU: its name, float instructions per second at most, walks measured again and again, and accuracies."""
 
     card: str
     floats_per_s: float
@@ -53,7 +53,7 @@ class StrategySeen(NamedTuple):
 
 @experiment("precision", "Do double-floats make trajectories in double precision faster, and are they right?")
 def run(settings: Settings, progress: Progress) -> Result:
-    """Measure the first card of this machine."""
+    """Measure the first GPU of this machine."""
     repeats = 2 if settings.quick else REPEATS
     card = _card_here()
     engine: CudaEngine = cuda_engine(0)
@@ -72,7 +72,7 @@ def _card_here() -> Substrate:
     for one in discover().substrates:
         if one.info.name == "cuda:0":
             return one
-    raise PlacementError("the experiment measures a CUDA card, and none is here\nhint: metalforge doctor says why")
+    raise PlacementError("the experiment measures a CUDA GPU, and none is here\nhint: metalforge doctor says why")
 
 
 def _best_share(walks: list[Fp64Choice] | tuple[Fp64Choice, ...]) -> int:
@@ -107,7 +107,7 @@ def accuracies(engines: dict[str, CudaEngine], seed: int, dims: Dims = (8, 8, 8,
 
 
 def report(seen: StrategySeen) -> Result:
-    """Return the rows of what was seen and what follows for other cards."""
+    """Return the rows of what was seen and what follows for other GPUs."""
     rows: list[ResultRow] = []
     table: list[tuple[str, ...]] = [HEAD]
     share = _best_share(seen.walks)

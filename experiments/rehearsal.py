@@ -40,6 +40,19 @@ class _Memory:
         """Take records."""
 
 
+def opening(spec: CampaignSpec) -> Opened:
+    """Return the first record of a simulated campaign: no machine is behind it."""
+    return Opened(
+        at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
+        python="",
+    )  # fmt: skip
+
+
+def segment_of(phase: Phase, first: int, columns: Mapping[str, np.ndarray]) -> Segment:
+    """Return rows of a simulated chain as a lane sends them."""
+    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
+
+
 def rehearsal_spec(
     model: ExactModel,
     seed: int,
@@ -134,11 +147,7 @@ _Step = tuple[CampaignState, list[Order]]
 def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState]:
     """Give orders, take the blocks that they gave, until the campaign stops; return its state."""
     ticks = count()
-    opened = Opened(
-        at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
-        python="",
-    )  # fmt: skip
-    book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
+    book = Book(cast("Journal[Record]", _Memory()), fold([opening(spec)]), clock=lambda: float(next(ticks)))
     planner = planner_of(
         spec,
         book,
@@ -159,7 +168,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
 
 
 def _to_run(planner: Planner, volleys: Sequence[Volley]) -> list[Order]:
-    """Return the orders that run chains: these are in nobody's hands, and released as soon as that is asked."""
+    """Return the orders that run chains: chains have no lane here and are released at once."""
     wanted = []
     for order in (order for volley in volleys for order in volley.orders):
         if order.release:
@@ -176,7 +185,7 @@ def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, c
     columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
     if place.log.ladder:
         columns["replica"] = replica
-    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
+    return segment_of(phase, first, columns)
 
 
 def _block(place: _Place, segments: list[Segment], step: int) -> Block:

@@ -2,7 +2,7 @@
 
 Every model is attacked through its own slopes (FGSM, PGD) and by questions alone (Square attack);
 what was made for one is shown to all. A model's worst case counts a sequence as right only if it withstood everything
-that anybody made at that size. Random signs of the same size are the control. Intervals resample reservoirs and whole
+made for any model at that size. Random signs of the same size are the control. Intervals resample reservoirs and whole
 sequences (`experiments.attacks.outcomes`). Two networks, each in float and on the chip, every readout fitted to its own
 states:
 
@@ -83,7 +83,7 @@ class Arena:
     inputs: NDArray[np.floating[Any]]
     labels: NDArray[np.int64]
     spoken: NDArray[np.float32]
-    """1 where there is a sequence, 0 in the rest before a short one, which is nobody's to change."""
+    """1 where there is a sequence, 0 in the rest before a short one, which no attack may change."""
     baseline: NDArray[np.bool_]
     """Which test sequences a logistic regression on the mean frame reads rightly: memory is worth what exceeds it."""
 
@@ -198,7 +198,7 @@ def _task_rows(task: str, found: list[Flags]) -> Iterator[ResultRow]:
         return [right[model, attack, epsilon] for right in found]
 
     def worst(model: str, epsilon: float) -> list[NDArray[np.bool_]]:
-        # The control is no attack: it was not made to fool anybody, and does not count here.
+        # The control is no attack: it is no attempt to fool a model, and does not count here.
         return [
             np.logical_and.reduce(
                 [r for (m, a, e), r in right.items() if m == model and e in (0.0, epsilon) and a != "random signs"]

@@ -1,4 +1,4 @@
-r"""Experiment scale: a campaign on 1 to 1,000 simulated cards, by the planner, steerers and journal of a real one.
+r"""Experiment scale: a campaign on 1 to 1,000 simulated GPUs, by the planner, steerers and journal of a real one.
 
 Lanes are simulated in virtual time (`scale_model`), the supervisor is real and costs what it costs here (`scale_run`).
 The campaign looks for beta_c of one lattice, near where a smaller one has it; a row is for as many updates as
@@ -228,7 +228,7 @@ NODES = 3
 """Of a cluster on this machine."""
 
 
-@experiment("scale", "What becomes of a campaign on a thousand cards: where does it wait, and for what?")
+@experiment("scale", "Where does a campaign on a thousand GPUs wait, and for what?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the cases that are not in the file and the campaigns on cores, and return the table of them."""
     cases = [case for case in (QUICK_CASES if settings.quick else CASES) if settings.only in case.name]

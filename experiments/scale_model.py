@@ -1,6 +1,6 @@
 r"""Simulated lanes of a large machine: how fast they are, how they fail, and rows with the statistics of a lattice.
 
-A lane is a card that makes 57,000 updates per second of 8^3x4, 1.17e8 sites per second, or a core at a rate that was
+A lane is a GPU that makes 57,000 updates per second of 8^3x4, 1.17e8 sites per second, or a core at a rate that was
 measured. On lattices of aspect ratio 4 the distance of the two phases in E is the same for every N_t, since
 Delta E = 6 V Delta P with V = (4 N_t)^3 N_t and Delta P ~ N_t^-4, while the width of E within a phase grows as
 V^(1/2): so rows are those of the exact model "like 8^3x2" (`exact_model.FIRST_ORDER`) with that width. A phase lasts
@@ -8,9 +8,9 @@ V^(1/2): so rows are those of the exact model "like 8^3x2" (`exact_model.FIRST_O
 
 What fails and what is slow:
 
-    failures      The training of Llama 3 had 419 unexpected interruptions in 54 days on 16,384 cards, 1.97e-5 per card
+    failures      The training of Llama 3 had 419 unexpected interruptions in 54 days on 16,384 GPUs, 1.97e-5 per GPU
                   and hour (A. Grattafiori et al., arXiv:2407.21783). Six times that is assumed here, 1.24e-4, or one
-                  in 7.9 hours on 1,024 cards: shared research clusters lose jobs more often than that training did
+                  in 7.9 hours on 1,024 GPUs: shared research clusters lose jobs more often than that training did
                   (A. Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters",
                   HPCA 2025, arXiv:2410.21680).
     stragglers    assumed: one machine in 200 is slower by a tenth. That a few hosts of a large machine are slower is
@@ -33,13 +33,13 @@ from .exact_model import FIRST_ORDER, PLAQUETTES, ExactChains, ExactModel
 
 Floats = NDArray[np.float64]
 SITES_PER_S = 57_000.0 * 2048
-"""Of a card with 32 chains of 8^3x4; heat bath and overrelaxation of larger lattices cost a link the same."""
+"""Of a GPU with 32 chains of 8^3x4; heat bath and overrelaxation of larger lattices cost a link the same."""
 BUSY_SITES = 65_536
-"""Sites in flight that keep a card busy."""
+"""Sites in flight that keep a GPU busy."""
 FAILURES_PER_HOUR = 1 / (7.9 * 1024)
-"""Of a card: six times that of the training of Llama 3."""
+"""Of a GPU: six times that of the training of Llama 3."""
 REPAIR_S = 300.0
-"""Until a card that failed is replaced by another one."""
+"""Until a GPU that failed is replaced by another one."""
 STRAGGLERS, STRAGGLING = 1 / 200, 1.1
 JITTER = 0.02
 """Spread of the time that the same work takes."""
@@ -81,7 +81,7 @@ class Machine(NamedTuple):
     lanes: int
     sites_per_s: float = SITES_PER_S
     speeds: tuple[tuple[float, float], ...] = ((0.7, 1.0), (0.3, 0.6))
-    """Shares of lanes and their speeds: cards of two generations."""
+    """Shares of lanes and their speeds: GPUs of two generations."""
     failures: float = FAILURES_PER_HOUR
     messages: bool = True
     wide: bool = True

@@ -37,11 +37,13 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import Opened, Record, StoppedBy
+from metalforge.campaign.store.records import Record, StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core.rows import Phase, Segment
+from metalforge.core.rows import Phase
 from metalforge.core.steering import Observation, Steerer, SteererState, Suggestion
 
+from .chains import LOOP
+from .rehearsal import opening, segment_of
 from .scale_model import BUSY_SITES, JITTER, REPAIR_S, Machine, RowSource, SimulatedLattice
 
 LINK_BYTES = 576
@@ -110,7 +112,7 @@ class _Lane:
     running: Volley | None = None
     began: float = 0.0
     life: int = 0
-    """Counts its failures: what a card before did comes to nothing."""
+    """Counts its failures: work of an earlier GPU is dropped."""
     down: bool = False
     ordered: float = 0.0
     answered: float = 0.0
@@ -261,11 +263,7 @@ class SimulatedCampaign:
 
     def run(self, seconds: float) -> Figures:
         """Run for so many virtual seconds, or to the target."""
-        spec = self.spec
-        opened = Opened(
-            at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C",
-            silicon=(), python="",
-        )  # fmt: skip
+        spec, opened = self.spec, opening(self.spec)
         self._end = seconds
         path = self._directory / JOURNAL
         with Journal[Record].open(path, Record, mode="create", clock=self.now, sync=self._sync) as journal:
@@ -381,7 +379,7 @@ class SimulatedCampaign:
             rows += count
             answers.append((order, count, due))
         moved = sum(count > 0 for _, count, _ in answers)
-        # A card with little to do is no faster for it.
+        # A GPU with few chains takes as long for an update.
         slower = max(BUSY_SITES / (moved * sites), 1.0) if self._machine.wide and moved else 1.0
         row = self._lattice.thinning * sites * slower / lane.speed * max(1 + JITTER * self._rng.normal(), 0.5)
         return _Work(answers, rows * row, again * row, saving)
@@ -413,7 +411,7 @@ class SimulatedCampaign:
         warm = min(max(chain.warmup - chain.rows, 0), count)
         parts: tuple[tuple[Phase, int, int], ...] = (("warmup", 0, warm), ("measure", warm, count))
         segments = [
-            Segment(phase, chain.rows + begin, _columns(drawn[:, begin:end]))
+            segment_of(phase, chain.rows + begin, dict(zip(LOOP, drawn[:, begin:end], strict=True)))
             for phase, begin, end in parts
             if end > begin
         ]
@@ -450,7 +448,7 @@ class SimulatedCampaign:
 
     def _back(self, at: float, lane: _Lane) -> None:
         lane.down = False
-        # Briefs were for the card before: whoever has them takes chains up from there all the same.
+        # Briefs were for the GPU before; chains go on from them all the same.
         self._begin(at, lane)
 
     # -- figures ----------------------------------------------------------------------------------------------------
@@ -483,8 +481,3 @@ class SimulatedCampaign:
 
 def _with_more(block: dict[str, Any], more: int) -> Block:
     return Block(**block, more=more)
-
-
-def _columns(rows: np.ndarray) -> dict[str, tuple[float, ...]]:
-    names = ("plaquette", "polyakov_re", "polyakov_im")
-    return {name: tuple(values.tolist()) for name, values in zip(names, rows, strict=True)}

@@ -14,7 +14,7 @@ Work is updates times sites, in updates of the target volume, so that scouts are
 
 The truth of a case is the mean of its established campaigns; each is held against the mean of the others. Campaigns
 come in shards (`--shard 2/12`) that add their lines to one file, in an order in which every case and arm has its turn:
-stopped at any time, the table (`--shard table`) is of all arms alike. They run on a card where there is one, two
+stopped at any time, the table (`--shard table`) is of all arms alike. They run on a GPU where there is one, two
 chains at a time there as on cores, so that many processes share it.
 """
 
@@ -49,7 +49,7 @@ FILE = "steering.jsonl"
 FIRST_SEED = 700_000
 """Seeds of the experiment begin here: no other has them."""
 CHAINS = 2
-"""Chains at a time: few enough that steering has turns, and with twelve processes enough for a card."""
+"""Chains at a time: few enough that steering has turns, and with twelve processes enough for a GPU."""
 ORACLE = 0.003
 """Width of the oracle's prior: well below any reach here."""
 SHARD_S = 3000.0

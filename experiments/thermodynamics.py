@@ -1,13 +1,13 @@
 r"""Experiment thermodynamics: beta_c of the quenched theory in infinite volume, from campaigns on growing lattices.
 
-Each lattice is a campaign of its own, on whatever silicon there is, with a budget in seconds; its peak counts where
+Each lattice is a campaign of its own, on the devices of this machine, with a budget in seconds; its peak counts where
 the evidence list holds. Peaks with one N_t are joined by
 
     beta_c(N_s) = beta_c - h (N_t / N_s)^3
 
-(`campaign.analysis.finite_size`), and the limit is held against published values. The budgets are a card's and add up
-to eight minutes; what is not established in its seconds the table says. Lines of lattices that were run are in a file,
-and a lattice that is in it is not run again.
+(`campaign.analysis.finite_size`), and the limit is held against published values. The budgets are those of a GPU and
+add up to eight minutes; the table marks lattices that are not established within theirs. Lines of lattices that were
+run are in a file, and a lattice that is in it is not run again.
 """
 
 import time

@@ -2,7 +2,7 @@ r"""Experiment transport: D* and eta* of the Yukawa plasma at nine state points,
 
 Seven points are fluids, two are supercooled (Gamma above melting) and have no goal. Each is followed by several runs of
 small boxes, the least that the cut-off allows or a little more: the noise of the stress does not fall with the number
-of particles, so many small boxes say more than a large one; where there is a card, it moves all of a point at once.
+of particles, so many small boxes say more than a large one; a GPU moves all of a point at once.
 Every run leaves a line in a file, with what its segments leave for transport (`plasma.transport`); runs that are in it
 are not run again. LAMMPS, where it is installed and asked for (`--only lammps`), starts from the same warm-ups and goes
 through the same estimators.
