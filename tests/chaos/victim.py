@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.campaign.running import heads, recording
+from metalforge.campaign.running import heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
 from metalforge.conductor.shipped import default_weights
@@ -112,7 +112,7 @@ class Trap:
             self.pass_by("update")
             return follow(run)
 
-        Chain.update, TrajectoryRun.following, recording.evaluate_again = updating, following, evaluating
+        Chain.update, TrajectoryRun.following, precision.evaluate_again = updating, following, evaluating
         os.replace, Child.request = replacing, requesting
 
     def _journal(self) -> None:
