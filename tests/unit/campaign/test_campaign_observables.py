@@ -156,11 +156,8 @@ def test_an_observable_that_fails_is_named(tmp_path):
 
     register_observable("lattice", Observable(name="broken", measure=broken))
     spec = msgspec.structs.replace(ROUNDS, theory=msgspec.structs.replace(ROUNDS.theory, observables=("broken",)))
-    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(Exception) as failed:  # noqa: PT011
+    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(SpecError, match="broken.*ZeroDivisionError"):
         campaign.run()
-    said = str(failed.value.__cause__ or failed.value)
-    assert "broken" in said
-    assert "ZeroDivisionError" in said
 
 
 def test_the_same_name_may_be_one_of_each_theory():
