@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import __version__
 from metalforge.core.arrays import BriefRepr
 from metalforge.core.errors import InternalError, MetalforgeError, SpecError
 from metalforge.core.rows import PHASES, Phase
@@ -572,8 +571,7 @@ class Fold:
             return
         if not isinstance(record, Opened):
             raise SpecError(NO_JOURNAL)
-        # A later version may have fields that the one that wrote it did not know; their defaults are in its hash.
-        if record.package_version == __version__ and record.spec.sha256 != record.spec_sha256:
+        if record.spec.sha256 != record.spec_sha256:
             raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
         self._state = CampaignState(opened=record, last_at=record.at, spool=self._spool)
         self._state._since = record.at

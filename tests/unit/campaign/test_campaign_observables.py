@@ -156,7 +156,10 @@ def test_an_observable_that_fails_is_named(tmp_path):
 
     register_observable("lattice", Observable(name="broken", measure=broken))
     spec = msgspec.structs.replace(ROUNDS, theory=msgspec.structs.replace(ROUNDS.theory, observables=("broken",)))
-    with Campaign.open(spec, tmp_path / "run") as campaign, pytest.raises(SpecError, match="broken.*ZeroDivisionError"):
+    with (
+        Campaign.open(spec, tmp_path / "run") as campaign,
+        pytest.raises(SpecError, match=r"broken.*ZeroDivisionError"),
+    ):
         campaign.run()
 
 

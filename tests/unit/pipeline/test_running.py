@@ -874,6 +874,9 @@ def test_a_detached_stage_answers_is_attached_by_an_edge_and_gives_its_name_to_n
         run.reconfigure(Chain("a", "sink"))
         with pytest.raises(GraphError, match="another implementation"):
             run.reconfigure(Edits().add_stage("tap", None, Collect()).add_edge("a", "tap"))
+        for edit in (Edits().remove_stage("tap"), Edits().change_stage("tap", config=StageConfig())):
+            with pytest.raises(GraphError, match="stage `tap` is detached"):
+                run.reconfigure(edit)
         receipt = run.reconfigure(Edits().add_edge("a", "tap"))
         assert receipt.added_stages == ("tap",)
         n = len(tap.items)
