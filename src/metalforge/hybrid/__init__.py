@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .routing.router import OperationRouter
     from .running.executor import HybridExecutor
     from .running.failure import DeviceFallbackWarning
-    from .running.values import OutputMerger
 
 __all__ = [
     "ChunkPlan",
@@ -36,7 +35,6 @@ __all__ = [
     "Node",
     "OpGraph",
     "OperationRouter",
-    "OutputMerger",
     "Plan",
     "PrecisionChoice",
     "Task",

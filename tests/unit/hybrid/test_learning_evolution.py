@@ -100,17 +100,13 @@ def test_it_learns_without_a_gradient(readout):
     assert info.ended == "generations"
 
 
-def test_it_ends_at_a_goal_or_when_nothing_helps_any_more():
+def test_it_ends_at_a_goal():
     net = network()
     rows = window(net)
     start = loss_and_slope(net.read(rows.features), rows.targets, "mse").value
     goal = Evolution(net, seed=3, rate=0.1, sigma=0.3).run(rows, 500, goal=0.3 * start)
     assert goal.ended == "goal"
     assert goal.generations[-1].after <= 0.3 * start < goal.generations[-2].after
-    perfect = Window(inputs=rows.inputs, features=rows.features, targets=net.read(rows.features), state=rows.state)
-    stalled = Evolution(net, seed=4, fit_bias=False).run(perfect, 500, patience=5)
-    assert stalled.ended == "stalled"
-    assert len(stalled.generations) == 5
 
 
 def test_windows_may_move_on_with_the_stream():

@@ -44,8 +44,7 @@ def test_a_board_that_is_found_is_opened(weights, data, monkeypatch):
         kind=Kind.NPU, name="akida0", model="AKD1000", capabilities=(), properties={"emulated": False}
     )
     monkeypatch.setattr(selector, "_board", lambda: board)
-    chosen = select_substrate(
-        weights, router=OperationRouter(objective="hw_only"), calibration=data, open_board=EmulatedDevice
-    )
+    monkeypatch.setattr(selector, "_open_board", EmulatedDevice)
+    chosen = select_substrate(weights, router=OperationRouter(objective="hw_only"), calibration=data)
     assert chosen.substrate == "akida0"
     assert chosen.esn.mode == "hardware-linear"

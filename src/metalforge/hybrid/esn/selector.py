@@ -3,7 +3,6 @@
 An emulated NPU is never chosen by itself: it computes on the CPU and saves nothing. Give a `device` to use one.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,11 @@ def select_substrate(
     router: OperationRouter | None = None,
     device: NpuDevice | None = None,
     calibration: Reals | None = None,
-    open_board: Callable[[], NpuDevice] | None = None,
 ) -> Selection:
     """Return a network on the substrate where it should run, by a router's objective and device profile.
 
     `device` is an NPU at hand; without one the machine is searched, and a board that is found is opened by the vendor's
-    package (or `open_board`). `calibration` is data to measure ranges on.
+    package. `calibration` is data to measure ranges on.
     """
     software = HybridEsn.from_weights(weights, calibration=calibration)
     board = None if device is not None else _board()
@@ -49,7 +47,7 @@ def select_substrate(
     step = plan["reservoir"]
     if step.substrate == "software":
         return Selection(software, "software", step.reason)
-    chosen = device if device is not None else (open_board or _open_board)()
+    chosen = device if device is not None else _open_board()
     name = "npu" if board is None else board.name
     return Selection(software.with_hardware_linear(chosen, precision=step.encoding), name, step.reason)
 

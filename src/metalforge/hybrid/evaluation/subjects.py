@@ -5,7 +5,7 @@ Each keeps its data apart: ranges (and new readouts) come from the calibration p
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from metalforge.core.threads import one_thread
 from metalforge.hybrid.deployed.model import network_series, read_graph
 from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.tasks import features_of
+from metalforge.hybrid.esn.tasks import features_of, outputs
 from metalforge.hybrid.model.graph import OpGraph, graph_from_esn
 from metalforge.hybrid.model.inputs import Given, model_inputs
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
@@ -64,26 +64,6 @@ class Trial(NamedTuple):
     on: tuple[Fitting, ...]
     input_on_host: bool = False
     """Whether W_in stays on the host: beside W_res it would cost precision."""
-
-
-class Subject(Protocol):
-    """A model with its data."""
-
-    kind: str
-    unit: str
-    labels: tuple[str, ...]
-    scorer: Scorer
-    calibrated_on: str
-    held_out: str
-
-    def software(self) -> Answers:
-        """Return the answers in software."""
-
-    def trial(self, precision: str, profiles: Sequence[str]) -> Trial:
-        """Return what a precision gives on the first profile that has room, and what it costs on all."""
-
-    def plan(self, precision: str, profile: str) -> Plan:
-        """Return where everything runs."""
 
 
 class NetworkSubject:
@@ -159,7 +139,7 @@ class NetworkSubject:
         """Return what the model's own readout says, in its own units."""
         if self.weights.w_out is None or self.weights.out_bias is None:
             return None
-        said = np.asarray(features @ self.weights.w_out.T + self.weights.out_bias)
+        said = outputs(self._software, self.held, features=features)
         if self.scorer.classes or self.weights.heads is None:
             return said
         return head_values(self.weights.heads, self.weights.features, said, self.held.seen(self.held.inputs))
@@ -261,6 +241,10 @@ class GraphSubject:
     def _named(self, outputs: Outputs, inputs: Any) -> Array:
         said = read_graph(self._opened.heads, self._opened.features, self.graph, outputs, inputs)
         return np.asarray(said[self.output] if isinstance(said, dict) else said)
+
+
+Subject: TypeAlias = NetworkSubject | GraphSubject
+"""A model with its data."""
 
 
 def _output(graph: OpGraph, asked: str | None, targets: Any) -> str:

@@ -46,7 +46,7 @@ class EvolvedGeneration(NamedTuple):
 
 
 class EvolutionInfo(NamedTuple):
-    """A run: its generations, and why it ended: `generations` (all were made), `goal`, or `stalled`."""
+    """A run: its generations, and why it ended: `generations` (all were made), or `goal`."""
 
     generations: tuple[EvolvedGeneration, ...]
     ended: str
@@ -186,24 +186,19 @@ class Evolution:
         generations: int,
         *,
         goal: float | None = None,
-        patience: int | None = None,
     ) -> EvolutionInfo:
         """Return the generations made on windows, one each; a single window serves all.
 
-        Ends early when the loss reaches `goal`, or after `patience` generations in a row without an improvement.
+        Ends early when the loss reaches `goal`.
         """
         done: list[EvolvedGeneration] = []
-        idle = 0
         if generations < 1:
             raise SeriesError(f"`generations` must be at least 1. Got {generations}")
         for _ in range(generations):
             made = self.generation(windows if isinstance(windows, Window) else windows())
             done.append(made)
-            idle = 0 if made.improved else idle + 1
             if goal is not None and made.after <= goal:
                 return EvolutionInfo(tuple(done), "goal")
-            if patience is not None and idle >= patience:
-                return EvolutionInfo(tuple(done), "stalled")
         return EvolutionInfo(tuple(done), "generations")
 
     def _score(self, window: Window) -> tuple[float, Doubles]:

@@ -14,34 +14,13 @@ Outputs: TypeAlias = Array | dict[str, Array]
 """One array where the graph has one output, else arrays by name."""
 
 
-class OutputMerger:
-    """Puts the outputs of a graph together: over time, without a batch axis, or as one array."""
+class GraphValues:
+    """Reads the inputs of a graph's callers, and puts outputs together: over time, without a batch axis."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph = graph
         self._axes = {name: shape.index(None) for name, shape in graph.shapes.items() if None in shape}
         """Where the batch is."""
-
-    def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs of one sample, without the batch axis."""
-        axes = self._axes
-        return {n: (v.take(0, axes[n]) if axes[n] else v[0].copy()) if n in axes else v for n, v in outputs.items()}
-
-    def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
-        """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
-
-        Values without a batch axis, such as gradients, are (T, ...) either way.
-        """
-        axes = {name: int(batched and self._axes.get(name) == 0) for name in self._graph.outputs}
-        return {name: np.stack([step[name] for step in steps], axis=axis) for name, axis in axes.items()}
-
-    def shown(self, outputs: dict[str, Array]) -> Outputs:
-        """Return the array itself where there is only one output."""
-        return outputs[self._graph.outputs[0]] if len(self._graph.outputs) == 1 else outputs
-
-
-class GraphValues(OutputMerger):
-    """Reads what callers of a graph give, too."""
 
     def named(self, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return inputs by name; an array stands for the only input."""
@@ -94,3 +73,20 @@ class GraphValues(OutputMerger):
             for t in range(n_steps)
         )
         return steps, side_by_side
+
+    def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs of one sample, without the batch axis."""
+        axes = self._axes
+        return {n: (v.take(0, axes[n]) if axes[n] else v[0].copy()) if n in axes else v for n, v in outputs.items()}
+
+    def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
+        """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
+
+        Values without a batch axis, such as gradients, are (T, ...) either way.
+        """
+        axes = {name: int(batched and self._axes.get(name) == 0) for name in self._graph.outputs}
+        return {name: np.stack([step[name] for step in steps], axis=axis) for name, axis in axes.items()}
+
+    def shown(self, outputs: dict[str, Array]) -> Outputs:
+        """Return the array itself where there is only one output."""
+        return outputs[self._graph.outputs[0]] if len(self._graph.outputs) == 1 else outputs
