@@ -1,7 +1,8 @@
-"""A campaign without a lattice: the planner, evidence and stop rule of a real one, on chains of an exact model.
+"""Simulated campaigns without time: the planner, evidence and stop rule of a real one, on chains of an exact model.
 
-Everything but the chains is what `metalforge scan` runs: the same visits, looks, wants and rules, over a journal that
-is kept in memory. Many campaigns are rehearsed at once, so that their chains move together.
+Everything but the chains is what `metalforge scan` runs: the same visits, estimates and rules, over a journal that is
+kept in memory. Many campaigns are rehearsed at once, so that their chains move together. `scale_run` simulates one
+campaign with lanes in virtual time, a journal on disk and failures.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence

@@ -40,7 +40,7 @@ from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Record, StoppedBy
 from metalforge.campaign.theory import System
 from metalforge.core.rows import Phase
-from metalforge.core.steering import Observation, Steerer, SteererState, Suggestion
+from metalforge.core.steering import Steerer, Suggestion
 
 from .chains import LOOP
 from .rehearsal import opening, segment_of
@@ -167,37 +167,6 @@ class _TimedBook(Book):
         self.held += time.thread_time() - began
 
 
-class _TimedSteerer:
-    """A steerer whose asks are timed."""
-
-    def __init__(self, steerer: Steerer, asked: Callable[[float], None]) -> None:
-        self._steerer, self._asked = steerer, asked
-
-    @property
-    def name(self) -> str:
-        """The steerer's."""
-        return self._steerer.name
-
-    def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Ask, and say how long that took."""
-        began = time.thread_time()
-        found = self._steerer.ask(n, pending)
-        self._asked(time.thread_time() - began)
-        return found
-
-    def tell(self, observations: Sequence[Observation]) -> None:
-        """Tell."""
-        self._steerer.tell(observations)
-
-    def expect(self, prior: Sequence[float] | None) -> None:
-        """Hand over what is expected."""
-        self._steerer.expect(prior)  # type: ignore[attr-defined]
-
-    def state(self) -> SteererState:
-        """Return the steerer's."""
-        return self._steerer.state()
-
-
 class SimulatedCampaign:
     """A campaign of a spec with one volume on a machine of simulated lanes."""
 
@@ -297,7 +266,17 @@ class SimulatedCampaign:
             return "target" if target_met(book.state) else None
 
         def steer(spec: CampaignSpec, dims: System) -> Steerer:
-            return _TimedSteerer(steerer_of(spec, dims), self._asked)
+            steerer = steerer_of(spec, dims)
+            ask = steerer.ask
+
+            def timed(n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
+                began = time.thread_time()
+                found = ask(n, pending)
+                self._asked(time.thread_time() - began)
+                return found
+
+            steerer.ask = timed  # type: ignore[method-assign]
+            return steerer
 
         lanes = [lane.who for lane in self.lanes.values()]
         return planner_of(self.spec, book, lanes, stop=stop, estimate=estimate, steer=steer)
