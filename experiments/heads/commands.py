@@ -18,9 +18,9 @@ from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
 
 from .corpus_file import Corpus
+from .early_stop import stop_study
 from .lattice import LATTICE
 from .report import stop_table
-from .stopping import stop_study
 from .study import labelled
 from .theory import HeadTheory
 from .training import fitted_before

@@ -28,7 +28,8 @@ from metalforge.core.schema import HeadLayout, HeadSpec
 
 from .baselines import baselines_for
 from .labels import Example, jittered, supposing
-from .predicting import ROUTES, Route, layout_of, predictions, values_of
+from .predictions import layout_of, predictions, values_of
+from .routes import ROUTES, Route
 from .training import Trained, label_rows, reservoir, train_heads
 from .transition_fit import LatticePeak, without
 

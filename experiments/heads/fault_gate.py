@@ -17,7 +17,7 @@ from metalforge.conductor.scores import FaultGate, FaultScore
 from metalforge.core.arrays import Doubles
 
 from .labels import RELAXED, Example
-from .predicting import values_of
+from .predictions import values_of
 from .training import Trained
 
 RATE = 1e-5

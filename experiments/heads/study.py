@@ -13,11 +13,11 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
 from .corpus_file import Corpus
+from .early_stop import choose_factor, stop_study
 from .evaluation import NeitherPhase, evaluate, neither_phase, peak_study
 from .fault_gate import gate_study
 from .labels import Example, Labeller, context_of, examples, jittered
-from .predicting import ROUTES, Route
-from .stopping import choose_factor, stop_study
+from .routes import ROUTES, Route
 from .training import Trained, reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 

@@ -9,7 +9,7 @@ is the curve over the scaled coupling where that beats a constant on clusters le
 it, and the curve travels with the head. Sigmoid and softmax heads are fitted to scores of +-2, whose least squares are
 4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
 logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
-a head said of clusters left out is kept, for the rule that ends warm-ups (`stopping`).
+a head said of clusters left out is kept, for the rule that ends warm-ups (`early_stop`).
 """
 
 from collections.abc import Mapping, Sequence

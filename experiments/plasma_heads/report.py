@@ -8,7 +8,7 @@ from metalforge.conductor.plasma.scores import StopScore, TransportEvaluation, T
 from metalforge.core.pages import Paragraphs, TextTable
 
 from .corpus import PlasmaCorpus
-from .stopping import VISCOSITY, stop_transport
+from .early_stop import VISCOSITY, stop_transport
 from .tasks import judge_transport
 from .training import ROUTES, Route, TransportHeads, inputs_of, train_transport
 

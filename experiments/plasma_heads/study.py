@@ -8,8 +8,8 @@ from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PlasmaCorpus, PlasmaEntry, PlasmaRecord
+from .corpus_runs import record_plasma
 from .grids import PLASMA_GRIDS, plasma_entries
-from .making import record_plasma
 from .report import evaluate_transport, transport_tables
 from .training import heads_of, train_transport
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.heads.predicting import ROUTES
+from experiments.heads.routes import ROUTES
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11

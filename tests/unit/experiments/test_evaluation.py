@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from experiments.heads.baselines import baselines_for
+from experiments.heads.early_stop import choose_factor, stop_study
 from experiments.heads.evaluation import evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
-from experiments.heads.predicting import ROUTES, predictions
-from experiments.heads.stopping import choose_factor, stop_study
+from experiments.heads.predictions import predictions
+from experiments.heads.routes import ROUTES
 from experiments.heads.study import labelled
 from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without

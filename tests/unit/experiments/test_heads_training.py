@@ -6,7 +6,7 @@ import pytest
 
 from experiments.heads.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord
 from experiments.heads.labels import Example
-from experiments.heads.predicting import values_of
+from experiments.heads.predictions import values_of
 from experiments.heads.routes import without_memory
 from experiments.heads.training import fitted_before, reservoir, train_heads
 from metalforge.conductor.features import SCHEMA

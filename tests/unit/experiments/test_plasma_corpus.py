@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry
-from experiments.plasma_heads.making import record_plasma
+from experiments.plasma_heads.corpus_runs import record_plasma
 from experiments.plasma_heads.windows import label_of_run, window_numbers
 from metalforge.conductor.plasma.frames import COLUMNS, SETTLED
 from metalforge.core.errors import SpecError

@@ -10,8 +10,8 @@ import pytest
 
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
 from experiments.plasma_heads.corpus import PlasmaCorpus
+from experiments.plasma_heads.early_stop import Gauss, progress_of, weighed_with
 from experiments.plasma_heads.report import evaluate_transport, transport_tables
-from experiments.plasma_heads.stopping import Gauss, progress_of, weighed_with
 from experiments.plasma_heads.tasks import judge_transport
 from experiments.plasma_heads.training import (
     RIDGES,

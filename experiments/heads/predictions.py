@@ -14,10 +14,8 @@ from metalforge.reservoir.series import side_by_side
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .labels import Example
-from .routes import ROUTES, Route, calibration_inputs, outputs_of, states_on_npu, without_memory
+from .routes import Route, calibration_inputs, outputs_of, states_on_npu, without_memory
 from .training import Trained, fit_heads, train_heads
-
-__all__ = ["ROUTES", "Route", "layout_of", "predictions", "values_of"]
 
 Predictions: TypeAlias = Mapping[str, Sequence[Doubles]]
 """By head, one array (trajectories,) a chain."""

@@ -33,7 +33,7 @@ from metalforge.core.errors import SpecError
 
 from .baselines import says
 from .labels import WARMING, Equilibrium, Example, Labeller
-from .predicting import values_of
+from .predictions import values_of
 from .training import Trained
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
