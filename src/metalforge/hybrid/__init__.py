@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .deployed import Deployed, deploy, load
     from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
-    from .esn.selector import select_substrate
     from .esn.tasks import PrecisionChoice, Task, loss, refit
     from .evaluation import Evaluation, evaluate
     from .model.graph import Node, OpGraph, graph_from_esn
@@ -46,6 +45,5 @@ __all__ = [
     "loss",
     "plan_chunks",
     "refit",
-    "select_substrate",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

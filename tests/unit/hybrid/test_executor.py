@@ -9,13 +9,14 @@ from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnectedOp, MutationUpdate, TemporalIntegration
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.running.device_matrix import DeviceJobs
+from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.substrates.npu import EmulatedDevice, NpuError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, ResourceError
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate, Timeout, Vanish
 from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.npu.residency import DevicePrograms
 from reference.hybrid_graphs import (
     HOST,
     chain,
@@ -180,7 +181,8 @@ def test_layers_in_blocks_of_rows_and_columns_give_the_whole():
     assert len(job.blocks) > 1
     on_grid = rng.integers(-127, 128, (2, 300)) / 127
     matrix = split.graph[job.nodes[0]].op.matrix
-    found = DeviceJobs([job], EmulatedDevice(), "rows").run(job, on_grid)
+    programs = DevicePrograms(EmulatedDevice())
+    found = np.concatenate([DeviceMatrix(block, programs, "rows")(on_grid) for block in job.blocks], axis=1)
     assert np.allclose(found, on_grid @ matrix.T, rtol=0, atol=1e-5)
 
 

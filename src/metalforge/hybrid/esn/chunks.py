@@ -32,7 +32,7 @@ from metalforge.substrates.prices import HOST_STEPS, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .paths import InputPlace, default_ranges, device_lines, input_errors, input_place
+from .paths import InputPlace, default_ranges, device_lines, input_place
 
 Overflow: TypeAlias = Literal["software", "swap"]
 HEADER = ("chunk", "place", "programs", "processors", "bytes", "a step", "why")
@@ -152,7 +152,7 @@ class _Rows:
         self.weights, self.chip, self.precision = weights, chip, precision
         self.encoding, self.host = encoding_of(precision), HostModel()
         self.ranges = ranges or default_ranges(weights)
-        self.inputs = input_place(input_errors(weights, self.ranges, self.encoding), inputs)
+        self.inputs = input_place(weights, self.ranges, self.encoding, inputs)
         self.matrix, self.lines = device_lines(weights, self.ranges, self.inputs)
 
     def sizes(self) -> tuple[int, ...]:

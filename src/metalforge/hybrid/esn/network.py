@@ -44,7 +44,6 @@ from .paths import (
     default_ranges,
     device_lines,
     finite_input,
-    input_errors,
     input_place,
 )
 from .tasks import PrecisionChoice, Task, better_readout, climb, refit
@@ -175,7 +174,7 @@ class HybridEsn(Closing):
         programs = DevicePrograms(device)
         encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
         ranges = self.ranges_at(encoding.activation_bits)
-        place = input_place(input_errors(self.weights, ranges, encoding), inputs)
+        place = input_place(self.weights, ranges, encoding, inputs)
         matrix, lines = device_lines(self.weights, ranges, place)
         compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
         product = DeviceMatrix(compiled, programs, "esn")

@@ -66,10 +66,13 @@ def input_errors(weights: EsnWeights, ranges: Ranges, encoding: Encoding) -> dic
     return {place: rms_error(*device_lines(weights, ranges, place), encoding) for place in ("device", "host")}
 
 
-def input_place(errors: dict[str, float], asked: InputPlace) -> Literal["device", "host"]:
+def input_place(
+    weights: EsnWeights, ranges: Ranges, encoding: Encoding, asked: InputPlace = "auto"
+) -> Literal["device", "host"]:
     """Return where W_in goes: where it was asked to, or to the host where that pays."""
     if asked != "auto":
         return asked
+    errors = input_errors(weights, ranges, encoding)
     return "host" if HOST_GAIN * errors["host"] < errors["device"] else "device"
 
 

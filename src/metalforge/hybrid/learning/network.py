@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_errors, input_place
+from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_place
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
@@ -95,7 +95,7 @@ class DeviceNetwork(HybridEsn):
         self.reconnects = 0
         """Times that the device was reset and written again."""
         programs = DevicePrograms(device)
-        place = input_place(input_errors(weights, self.ranges, encoding), "auto")
+        place = input_place(weights, self.ranges, encoding)
         matrix, lines = device_lines(weights, self.ranges, place)
         self.reservoir = WrittenMatrix("reservoir", matrix, programs, encoding=encoding, ranges=lines)
         """W_res, or [W_in | W_res], on the device."""

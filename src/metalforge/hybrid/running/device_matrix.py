@@ -5,12 +5,8 @@ several of these, one below the other.
 
 A replacement is a transaction. A device that stops in the middle of one holds neither the old nor the new weights; the
 matrix is then stale, and the next use begins with `restore`: nothing is ever computed with half an update.
-
-`DeviceJobs` are all matrices and chains of a plan.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.device import DeviceTimeoutError, NpuDevice, NpuError
+from metalforge.substrates.npu.device import DeviceTimeoutError, NpuError
 from metalforge.substrates.npu.exact import ExactMatrix
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.npu.residency import DevicePrograms
@@ -145,44 +140,3 @@ class DeviceMatrix:
             name = self.compiled.name
             raise NpuError(f"`{name}` was written to the device and reads back otherwise\nhint: reset the device")
         self.stale = False
-
-
-class DeviceJobs:
-    """All jobs of one plan on one device. `run` and `push` take and give real numbers."""
-
-    def __init__(self, jobs: Sequence[DeviceJob], device: NpuDevice, name: str) -> None:
-        self.programs = DevicePrograms(device)
-        self.clipped = 0
-        """Numbers that were beyond the range they were planned for, and so were clamped."""
-        self.matrices: dict[str, list[DeviceMatrix]] = {}
-        """The blocks of each linear job, one below the other."""
-        self._chains: dict[str, str] = {}
-        self._limits = {job.name: job.ranges for job in jobs}
-        try:
-            for job in jobs:
-                if isinstance(job, ChainJob):
-                    self._chains[job.name] = self.programs.add(f"{name}/{job.name}", *job.programs)
-                elif isinstance(job, LinearJob):
-                    self.matrices[job.name] = [DeviceMatrix(block, self.programs, name) for block in job.blocks]
-        except NpuError:
-            self.close()
-            raise
-
-    def run(self, job: DeviceJob, x: NDArray[Any]) -> Doubles:
-        """Return y (rows, outputs) of a job for x (rows, inputs)."""
-        self.clipped += int(np.count_nonzero(np.abs(x) > self._limits[job.name]))
-        if isinstance(job, ChainJob):
-            return job.decode(self.programs.infer(self._chains[job.name], job.encode(x)))
-        parts = [matrix(x) for matrix in self.matrices[job.name]]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-    def push(self, job: LinearJob, weights: Mapping[str, NDArray[Any]]) -> int:
-        """Give a job the new weights of its nodes; return the bytes that went over."""
-        matrix = np.concatenate([weights[name] for name in job.spans])
-        blocks = zip(self.matrices[job.name], job.rows, strict=True)
-        return sum(block.push(matrix[rows]).bytes for block, rows in blocks)
-
-    def close(self) -> None:
-        """Take the programs off the device; one that is gone has none."""
-        with suppress(NpuError):
-            self.programs.close()

@@ -6,6 +6,7 @@ effect when a call ends, as in `SoftwareModel`: the float master is changed, and
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from time import perf_counter
 
 import msgspec
@@ -19,15 +20,16 @@ from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.opening import Model
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
-from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
+from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.ranges import Examples
 from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
 from metalforge.reservoir.activations import leaky_step
-from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.device import NpuDevice, NpuError
 from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.residency import DevicePrograms
 
-from .device_matrix import DeviceJobs
+from .device_matrix import DeviceMatrix
 from .failure import DeviceGuard, OnFailure
 from .values import GraphValues, Outputs
 
@@ -83,7 +85,11 @@ class HybridExecutor(Closing):
         self._guard = DeviceGuard(on_device_failure)
         self._own = EmulatedDevice(plan.profile) if device is None else None
         self.device: NpuDevice = self._own or device  # type: ignore[assignment]  # one of them is there
-        self._jobs = DeviceJobs(plan.jobs, self.device, plan.graph.name)
+        self._programs = DevicePrograms(self.device)
+        self._matrices: dict[str, list[DeviceMatrix]] = {}  # the blocks of each linear job, one below the other
+        self._chains: dict[str, str] = {}
+        self._clipped = 0
+        self._load()
         self._job_of = {name: job for job in plan.jobs for name in job.nodes}
         self._io = GraphValues(plan.graph)
         self._ops: dict[str, Op] = {node.name: in_dtype(node.op, plan.graph.dtype) for node in plan.graph.nodes}
@@ -162,17 +168,17 @@ class HybridExecutor(Closing):
 
         A reset takes the programs of other users off too; they are loaded again when they are called.
         """
-        self._jobs.programs.reset_device()
+        self._programs.reset_device()
         self._restore()
         self._guard.lost = False
 
     def holds(self, job: LinearJob) -> bool:
         """Return whether the device holds the integers of a job's present weights, by reading them back."""
-        return all(matrix.verify() for matrix in self._jobs.matrices[job.name])
+        return all(matrix.verify() for matrix in self._matrices[job.name])
 
     def statistics(self) -> ExecutorStatistics:
         """Return what was done so far."""
-        programs, name = self._jobs.programs, type(self.device).__name__
+        programs, name = self._programs, type(self.device).__name__
         spent = programs.spent()
         return ExecutorStatistics(
             calls=self._calls,
@@ -187,14 +193,14 @@ class HybridExecutor(Closing):
             fallbacks=self._guard.fallbacks,
             pushes=self._pushes,
             bytes_pushed=self._bytes_pushed,
-            clipped=self._jobs.clipped,
+            clipped=self._clipped,
         )
 
     def close(self) -> None:
         """Take the programs off the device; a device that was made here is closed too."""
         if not self._closed:
             self._closed = True
-            self._jobs.close()
+            self._unload()
             if self._own is not None:
                 self._own.close()
 
@@ -204,7 +210,7 @@ class HybridExecutor(Closing):
         """Return the outputs of one call, and let what it changed take effect."""
         if self._closed:
             raise SpecError("the executor is closed\nhint: make another one from the plan")
-        begin, device_before = perf_counter(), self._jobs.programs.seconds
+        begin, device_before = perf_counter(), self._programs.seconds
         values = check_inputs(self.graph, inputs)
         samples = self._io.samples(values)
         if self._stale and not self._guard.lost:
@@ -217,7 +223,7 @@ class HybridExecutor(Closing):
         self._states, self._weights = made.states, made.weights
         self._calls += 1
         self._samples += samples
-        self._host_s += perf_counter() - begin - (self._jobs.programs.seconds - device_before)
+        self._host_s += perf_counter() - begin - (self._programs.seconds - device_before)
         return {name: made.values[name] for name in self.graph.outputs}
 
     def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> GraphCall:
@@ -233,6 +239,14 @@ class HybridExecutor(Closing):
                 done.add(job.name)
         return made
 
+    def _infer(self, job: DeviceJob, x: Array) -> Array:
+        """Return y (rows, outputs) of a job for x (rows, inputs), both real."""
+        self._clipped += int(np.count_nonzero(np.abs(x) > job.ranges))
+        if isinstance(job, ChainJob):
+            return job.decode(self._programs.infer(self._chains[job.name], job.encode(x)))
+        parts = [matrix(x) for matrix in self._matrices[job.name]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
     def _on_device(self, job: DeviceJob, made: GraphCall) -> None:
         """Run a job and the host's share of it: bias, activation, leak."""
         node = self._nodes[job.nodes[0]]
@@ -247,7 +261,7 @@ class HybridExecutor(Closing):
             found = self._recurrent(job, op, x, made.states.get(node.name))
             made.states[node.name] = made.values[node.outputs[0]] = found
             return
-        y = self._jobs.run(job, x.reshape(-1, x.shape[-1]))
+        y = self._infer(job, x.reshape(-1, x.shape[-1]))
         lead = x.shape[:-1]
         # A chain gives what its last node does.
         spans = job.spans if isinstance(job, LinearJob) else {job.nodes[-1]: slice(None)}
@@ -261,10 +275,34 @@ class HybridExecutor(Closing):
         """Return s' = (1 - a) s + a f([W_in | W_res] [u; s] + b), the product on the device."""
         w = op.weights
         s = kept_state(state, (len(u), w.units), u.dtype)
-        pre = (self._jobs.run(job, np.concatenate([u, s], axis=1)) + w.bias).astype(u.dtype)
+        pre = (self._infer(job, np.concatenate([u, s], axis=1)) + w.bias).astype(u.dtype)
         return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
 
-    # Weights on the device.
+    # Programs and weights on the device.
+
+    def _load(self) -> None:
+        """Put the programs of all jobs on the device."""
+        name = self.graph.name
+        try:
+            for job in self.plan.jobs:
+                if isinstance(job, ChainJob):
+                    self._chains[job.name] = self._programs.add(f"{name}/{job.name}", *job.programs)
+                elif isinstance(job, LinearJob):
+                    self._matrices[job.name] = [DeviceMatrix(block, self._programs, name) for block in job.blocks]
+        except NpuError:
+            self._unload()
+            raise
+
+    def _unload(self) -> None:
+        """Take the programs off the device; one that is gone has none."""
+        with suppress(NpuError):
+            self._programs.close()
+
+    def _push_job(self, job: LinearJob, weights: Mapping[str, Array]) -> int:
+        """Give a job the new weights of its nodes; return the bytes that went over."""
+        matrix = np.concatenate([weights[name] for name in job.spans])
+        blocks = zip(self._matrices[job.name], job.rows, strict=True)
+        return sum(block.push(matrix[rows]).bytes for block, rows in blocks)
 
     def _push(self, changed: set[str], weights: Mapping[str, Array]) -> None:
         """Send new weights of nodes to the jobs that hold them."""
@@ -274,7 +312,7 @@ class HybridExecutor(Closing):
         self._touched |= set(jobs)
 
         def send() -> int:
-            return sum(self._jobs.push(job, weights) for job in jobs.values())
+            return sum(self._push_job(job, weights) for job in jobs.values())
 
         try:
             self._bytes_pushed += self._guard.call(send, lambda: 0)
@@ -286,8 +324,8 @@ class HybridExecutor(Closing):
 
     def _restore(self) -> None:
         """Put programs with the present weights on the device. Jobs whose weights never changed keep their integers."""
-        self._jobs.programs.reload()
+        self._programs.reload()
         for job in self.plan.jobs:
             if isinstance(job, LinearJob) and job.name in self._touched:
-                self._jobs.push(job, self._weights)
+                self._push_job(job, self._weights)
         self._stale = False
