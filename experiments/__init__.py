@@ -1,4 +1,4 @@
-"""The studies behind docs/tables: a name and settings go in, rows of figures and what they mean come out.
+"""The studies behind docs/tables: a name and settings go in, rows of figures and their explanation come out.
 
 They are not part of the wheel: `python -m experiments run NAME` runs them from a checkout of the repository.
 """

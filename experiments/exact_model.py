@@ -1,4 +1,4 @@
-r"""A model with an exactly known susceptibility peak, and Markov chains of it that remember like lattice chains.
+r"""A model with an exactly known susceptibility peak, and Markov chains of it with the memory of lattice chains.
 
     p_beta(O, E) ~ O exp(-(C - beta A) O^2 - D O^4 - F O^6) N(E; E0 - A O^2 - (beta - beta_0) S^2, S^2),
 

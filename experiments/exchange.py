@@ -1,4 +1,4 @@
-r"""Experiment exchange: what replica exchange between couplings does for tunnelling, and for errors, per work.
+r"""Experiment exchange: tunnelling and errors per work, with and without replica exchange between couplings.
 
 Three ways to spend the same updates on one volume near its first-order transition:
 

@@ -1,4 +1,4 @@
-r"""Experiment faults: which faults of a running chain its gate finds, how late, and how often it cries wolf.
+r"""Experiment faults: which faults of a running chain its gate finds, how late, and how many alarms are false.
 
 Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Every chain makes
 some sound updates; from there it goes on once for every fault (`lattice.faults`), which is injected at a random update
@@ -95,7 +95,7 @@ class Found(NamedTuple):
 
 
 class FaultSeen(NamedTuple):
-    """What one task gave: faults and what became of them, or updates of a sound chain and who raised an alarm there."""
+    """The result of a task: its faults, or the updates of a sound chain and the rules that raised an alarm there."""
 
     found: tuple[Found, ...] = ()
     updates: int = 0
@@ -227,7 +227,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _how(found: Sequence[Found]) -> tuple[str, str, str]:
-    """Return who found a fault how often, and the median and the largest delay."""
+    """Return how often each rule found a fault, and the median and the largest delay."""
     by = Counter(one.by for one in found if one.by)
     delays = [one.delay for one in found if one.by]
     if not delays:

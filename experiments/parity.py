@@ -1,4 +1,4 @@
-"""Experiment parity: what makes a reservoir fail on an int4 chip, its weights, its activation or its precision.
+"""Experiment parity: whether weights, activation or precision make a reservoir fail on an int4 chip.
 
 The published design compared tanh with a bounded ReLU on one matrix, all positive and unscaled (spectral radius 3.2),
 and took the ReLU's failure for a property of the ReLU. Here the three are varied one by one:

@@ -1,4 +1,4 @@
-"""Experiment precision: what double-floats gain and lose on a GPU, and what they would on one whose doubles are slow.
+"""Experiment precision: gains and losses of double-floats on a GPU, and on one whose doubles are slow.
 
 Measured on a GPU, which it needs: seconds of a walk by every strategy (`native.cuda.precision`), how far its
 links are from those in doubles after a trajectory, and how far from the start after the way back. Modelled, and marked

@@ -1,4 +1,4 @@
-"""What every experiment is: a name, a question in words, and a run that gives rows.
+"""Experiments: each has a name, a question in words, and a run that gives rows.
 
     @experiment("parity", "Which of weights, activation and precision makes a reservoir fail on an int4 chip?")
     def run(settings, progress): ...

@@ -204,7 +204,7 @@ class SimulatedCampaign:
         return self._start + (time.thread_time() - self._began - self._excused if self._handling else 0.0)
 
     def excuse(self, seconds: float) -> None:
-        """Take so much of the processor time as somebody else's."""
+        """Do not charge so much of the processor time to the supervisor."""
         self._excused += seconds
 
     def _sync(self, file: int) -> None:

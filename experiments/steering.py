@@ -1,4 +1,4 @@
-"""Experiment steering: what it is worth to know where to look, on live campaigns that each run chains of their own.
+"""Experiment steering: the value of a prior for the peak, on live campaigns that each run chains of their own.
 
 Five arms place the same updates, and everything else is the same:
 

@@ -31,7 +31,7 @@ class SteeringOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """What one campaign came to: a line of the experiment's file. `rules` names the version of the package.
 
     `fixed_beta_c` and `fixed_error` are those of its last look within the fixed work, `beta_c` and `error` those of its
-    end, after `work`; `prior` is who said last where the peak is expected, the mean and the width.
+    end, after `work`; `prior` is the last prior for the peak: its source, its mean and its width.
     """
 
     case: str

@@ -1,4 +1,4 @@
-"""Experiment tasks: the field's standard tasks in float, on the emulated chip and in reservoirpy, by simple models.
+"""Experiment tasks: the field's standard tasks in float, on the emulated chip and in reservoirpy, beside simple models.
 
 Every readout is a ridge fit whose penalty is chosen on the training rows (`best_readout`), except where
 it says `unchanged`: there the float network's is kept. Intervals are over five instances, each with its own series and

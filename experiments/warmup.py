@@ -1,4 +1,4 @@
-r"""Experiment warmup: what the rule that ends warm-ups in campaigns leaves of the start, on the presets' own lattice.
+r"""Experiment warmup: the bias that is left by the rule that ends warm-ups in campaigns, on the lattice of the presets.
 
 The rule is `campaign.running.monitor.Monitor` itself: MSER on the plaquette and on |L| times a safety of 2, three looks
 that agree, at least 80 updates and at most 400. It stands beside fixed lengths: its least, its most, and its own mean

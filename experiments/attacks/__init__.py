@@ -1,4 +1,4 @@
-"""Robustness: inputs and a network go in, perturbed inputs and what they do on every substrate come out.
+"""Robustness: inputs and a network go in, perturbed inputs and their effect on every substrate come out.
 
 A `Victim` is a classifier on its substrate; `fgsm`, `pgd` and `square_attack` make sequences that it misreads,
 `random_signs` is the control, and `outcomes` counts with intervals.

@@ -1,4 +1,4 @@
-r"""Shares over sequences of several reservoirs, with intervals: what was right, what an attack carried over.
+r"""Shares over sequences of several reservoirs, with intervals: correct answers, and attacks that transfer.
 
 A share is sum(numerator) / sum(denominator), two numbers per sequence. Its interval is a percentile bootstrap in two
 levels: reservoirs are drawn with replacement, then whole sequences within each, so that it holds for another reservoir

@@ -118,7 +118,7 @@ class Victim:
         return np.asarray(self.scores(u).argmax(axis=1), np.int64)
 
     def loss(self, u: Reals, labels: Labels, objective: Objective = "margin") -> Reals:
-        """Return the loss of each sequence, without slopes: what an attacker sees who can only ask."""
+        """Return the loss of each sequence, without slopes: as an attacker without access to the network sees it."""
         return _loss(self.scores(u), self._checked(u, labels), objective)[0]
 
     def loss_and_slope(self, u: Reals, labels: Labels, objective: Objective = "cross_entropy") -> tuple[Reals, Reals]:

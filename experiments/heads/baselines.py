@@ -1,4 +1,4 @@
-r"""What a head must beat: simple predictors, fitted to the same training chains and asked on the same frames.
+r"""Baselines of heads: simple predictors, fitted to the same training chains and tested on the same frames.
 
 - `constant`: the mean label of the training rows (of classes, their share: the majority).
 - `scaled coupling`: the curve over x, the coupling's distance from the transition in its widths (`curves`).

@@ -82,7 +82,7 @@ def corpus(
         work = {theory.unit: sum(map(theory.work, entries))}
         rows.append({"file": str(path), "sha256": made.sha256, **count, **work})
     summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
-    lines = [(*map(str, list(row.values())[:-1]), f"{row[theory.unit]:.4g}") for row in rows]
+    lines = [(*map(str, list(row.values())[:-1]), f"{row[theory.unit]:,.0f}") for row in rows]
     print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), lines)
 
 

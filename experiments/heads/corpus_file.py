@@ -1,4 +1,4 @@
-"""The chains of a corpus: rows as a journal has them, with what each chain is.
+"""The chains of a corpus: rows as in a journal, and the entry that describes each chain.
 
 A file has `/chains/N`, float32 (columns, updates), in the order of `ChainEntry.columns` (`corpora` has the rest).
 """

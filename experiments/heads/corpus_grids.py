@@ -1,4 +1,4 @@
-"""What a corpus is made of: grids of couplings, starts and seeds, each chain with a stream of its own.
+"""The grids of a corpus: couplings, starts and seeds, each chain with a stream of its own.
 
 The grids that come with the package are in `corpus_grids.toml`, by name. Every chain is recorded from its first
 update on. Couplings that train and couplings that test are disjoint on a lattice, and the two parts have seeds of

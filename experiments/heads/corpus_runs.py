@@ -1,4 +1,4 @@
-"""Real chains to learn from: the lattice engine at work for a corpus, on cores or on a GPU.
+"""Runs of the lattice engine for a corpus, on cores or on a GPU.
 
 Sweeps of one lattice move together where the engine can (`ChainBatch`), all couplings at once; everything else
 runs a chain at a time, in so many processes. Links have the same bits either way. Rows are sums over them and

@@ -1,4 +1,4 @@
-"""A label as a curve over one feature: the baseline that most heads must beat, and what they are the residual to.
+"""A label as a curve over one feature: the baseline of most heads, which are residuals to it.
 
 The curve is piecewise linear between knots at equal shares of the values that occur, a least squares fit that is
 smoothed by its second differences. Beyond its ends it is constant.

@@ -1,4 +1,4 @@
-r"""Whether the thermalisation head may end a warm-up: how long it takes, and the bias that an early start leaves.
+r"""The study of warm-ups that the thermalisation head ends: their length, and the bias that is left.
 
 On test chains of sweeps, of every lattice and coupling whose equilibrium is known. A rule says after how many updates a
 chain is measured, from `SHORTEST` to `LONGEST`; a visit is the mean over the next `MEASURED` updates (less of

@@ -1,4 +1,4 @@
-r"""How good every head is on couplings and seeds it has not seen, against the strongest of its baselines.
+r"""Scores of every head on couplings and seeds it has not seen, against the strongest of its baselines.
 
     skill = 1 - loss / loss of the baseline
 

@@ -1,4 +1,4 @@
-"""What the gate for faults finds, by rules alone and with the anomaly head, at one false alarm in 10^5 updates.
+"""Faults found by rules alone and with the anomaly head, at one false alarm in 10^5 updates.
 
 A rule sees the plaquettes of a chain: one that is not finite is an alarm, and so is one that is further from the mean
 of those before it than `band` of their deviations. The head gives an alarm where what it says of a frame is above

@@ -1,4 +1,4 @@
-"""What every head should say of a chain, from measurement only: never from an earlier decision.
+"""The labels of every head, from measurement only: never from an earlier decision.
 
 The equilibrium of a coupling is that of the later halves of all its chains. Where hot and cold ones differ by more than
 `AGREES` errors, in the plaquette or in |L|, it is not known, and no label is made of it. `LABELS` says how each is

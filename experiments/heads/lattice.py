@@ -1,4 +1,4 @@
-"""The heads of lattice chains, as the commands know them."""
+"""The theory of the lattice for the commands: how chains are recorded, and heads trained and judged."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a network says of chains, on each of the substrates of `routes`."""
+"""Predictions of a network for chains, on each of the substrates of `routes`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""What `heads evaluate` found, as tables."""
+"""The results of `heads evaluate` as tables."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From a corpus to a network and what it is worth: the steps of docs/protocols/heads.md in their order."""
+"""The evaluation of a network on a corpus: the steps of docs/protocols/heads.md in their order."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the commands need to know of a theory whose chains or runs heads are trained on."""
+"""The interface between the commands and a theory whose chains or runs heads are trained on."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar

@@ -1,4 +1,4 @@
-"""What else can be said of D* and eta* after a window: formulas, a curve through the labels, the window's own numbers.
+"""Baselines for D* and eta* after a window: formulas, a curve through the labels, estimates from the window.
 
 b1  published fits at the window's Gamma and the known kappa
 b2  a Gaussian process over (ln Gamma / Gamma_m, kappa) through the labels of training runs

@@ -1,4 +1,4 @@
-"""Runs of the plasma: the first part of each as windows, and what the segments of whole runs found.
+"""Runs of the plasma: the first part of each as a window, and the results of the segments of the whole run.
 
 A file has `/runs/N` with (`corpora` has the rest)
 

@@ -1,4 +1,4 @@
-r"""When a run may end: the error of eta* by the jackknife of its segments, or with what the head says of its window.
+r"""Rules that end a run: the error of eta* by the jackknife of its segments, alone or with the head's prediction.
 
     jackknife   the first time that its error is at most the target, six segments at least
     formula     sqrt(2 t_c / (5 T)) at most the target, t_c = 10 / omega_p: one length for all

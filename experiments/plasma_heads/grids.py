@@ -1,4 +1,4 @@
-"""Which runs a corpus of the plasma is made of: state points by kappa and Gamma / Gamma_m, replicas of each.
+"""The runs of a corpus of the plasma: state points by kappa and Gamma / Gamma_m, replicas of each.
 
 The grids that come with the package are in `grids.toml`, by name. State points that train and those that
 test are disjoint, and the two parts have seeds of their own. All runs of a grid have boxes of one size where kappa is

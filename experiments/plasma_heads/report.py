@@ -1,4 +1,4 @@
-"""What was measured of the transport heads, as tables."""
+"""The results for the transport heads as tables."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The transport heads of the plasma, as the commands know them."""
+"""The theory of the plasma for the commands: how runs are recorded, and transport heads trained and judged."""
 
 from collections.abc import Iterable
 

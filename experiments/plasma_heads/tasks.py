@@ -1,4 +1,4 @@
-r"""How good the two heads are on state points they have not seen, against the strongest of their baselines.
+r"""Scores of the two heads on state points they have not seen, against the strongest of their baselines.
 
     skill = 1 - loss / loss of the baseline,        loss = mean square of ln D* or ln eta* against the whole run
 

@@ -1,4 +1,4 @@
-"""Fits the transport heads to runs, in software and on the emulated NPU: ridges that leave out whole state points."""
+"""Fits of the transport heads, in software and on the emulated NPU: ridges that leave out whole state points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a window says by itself: its temperature, how fast particles spread, how stress and currents forget."""
+"""Estimates from a window alone: its temperature, diffusion, and the memory of stress and currents."""
 
 import math
 from functools import cache
