@@ -182,12 +182,12 @@ def test_a_refit_is_the_ridge_of_its_window():
     assert np.allclose(trainer.master.out_bias, peer.intercept_, atol=1e-8)
 
 
-def test_a_refit_waits_for_its_window_or_for_what_is_enough():
+def test_a_refit_waits_for_its_window():
     u, y = stream(40)
-    for least, learned in ((None, False), (10, True)):
+    for window, learned in ((60, False), (40, True)):
         net = network()
         start = net.master().w_out
-        OnlineTrainer(net, RidgeRefit(window=60, every=10, least=least)).run(u, y)
+        OnlineTrainer(net, RidgeRefit(window=window, every=10)).run(u, y)
         assert (not np.array_equal(net.master().w_out, start)) == learned
 
 
@@ -350,7 +350,6 @@ def test_inputs_of_another_width_and_bad_settings_are_refused():
     for attempt in (
         lambda: GradientStep(rate=0),
         lambda: RidgeRefit(window=1, every=1),
-        lambda: RidgeRefit(window=9, every=1, least=10),
         lambda: RecursiveLeastSquares(forgetting=1.1),
         lambda: PushSchedule(every=None),
         lambda: PushSchedule(every=0),

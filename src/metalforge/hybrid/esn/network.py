@@ -134,7 +134,6 @@ class HybridEsn(Closing):
         *,
         training: Task | None = None,
         validation: Task | None = None,
-        refit_readout: bool = True,
         tolerance: float = 0.005,
         ridge: float | None = None,
         inputs: InputPlace = "auto",
@@ -151,22 +150,21 @@ class HybridEsn(Closing):
         `ridge` says no other; with `validation` too, it is kept where it is better than the one that was there.
         `inputs` says where W_in is: `auto` keeps it on the host where joint quantisation would cost precision.
         """
-        fitted = training if refit_readout else None
         require_one_of("last-layer", "two-rail", approach=approach)
         if precision == "auto" and validation is not None:
 
             def build(rung: str) -> HybridEsn:
                 return self._on_device(device, approach, rung, inputs, on_device_failure)
 
-            found, choice = climb(self, build, LADDER, validation, tolerance=tolerance, training=fitted, ridge=ridge)
+            found, choice = climb(self, build, LADDER, validation, tolerance=tolerance, training=training, ridge=ridge)
             found.choice = choice
             return found
         esn = self._on_device(device, approach, "W8A8" if precision == "auto" else precision, inputs, on_device_failure)
-        if fitted is None:
+        if training is None:
             return esn
-        return (
-            refit(esn, fitted, ridge=ridge) if validation is None else better_readout(esn, validation, fitted, ridge)[0]
-        )
+        if validation is None:
+            return refit(esn, training, ridge=ridge)
+        return better_readout(esn, validation, training, ridge)[0]
 
     def _on_device(
         self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure

@@ -46,7 +46,7 @@ class OpenedModel:
     """The order of the axes of several series."""
     features: FeatureSchema | None = None
     heads: HeadLayout | None = None
-    """What scales inputs and outputs."""
+    """What scales inputs and outputs of a graph; a network has its own."""
 
     @property
     def precision(self) -> str:
@@ -68,16 +68,12 @@ def open_model(model: Any) -> OpenedModel:
         return OpenedModel(model=model)
     if isinstance(model, HybridEsn):
         return _of_network(model)
-    weights, classes = as_weights(model), getattr(model, "classes_", None)
-    rows = getattr(model, "rows", None) or getattr(model, "ROWS", None)
-    labels = None if classes is None else tuple(map(str, classes))
+    classes = getattr(model, "classes_", None)
     return OpenedModel(
-        model=weights,
-        labels=labels,
-        samples=rows == "samples",
+        model=as_weights(model),
+        labels=None if classes is None else tuple(map(str, classes)),
+        samples=(getattr(model, "rows", None) or getattr(model, "ROWS", None)) == "samples",
         layout=getattr(model, "layout_", "steps_first"),
-        features=weights.features,
-        heads=weights.heads,
     )
 
 
@@ -110,12 +106,7 @@ def _of_deployed(model: Deployed) -> OpenedModel:
 
 
 def _of_network(esn: HybridEsn) -> OpenedModel:
-    return OpenedModel(
-        model=esn.weights,
-        on_chip=esn if esn.mode != "software" else None,
-        features=esn.weights.features,
-        heads=esn.weights.heads,
-    )
+    return OpenedModel(model=esn.weights, on_chip=esn if esn.mode != "software" else None)
 
 
 def _graph_of(program: Program) -> OpGraph:

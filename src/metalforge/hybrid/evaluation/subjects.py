@@ -114,7 +114,7 @@ class NetworkSubject:
         for name in profiles:
             with EmulatedDevice(name) as device:
                 try:
-                    esn = self._software.with_hardware_linear(device, precision=precision, refit_readout=False)
+                    esn = self._software.with_hardware_linear(device, precision=precision)
                 except ResourceError as error:
                     on.append(_refused(name, error))
                     continue

@@ -133,20 +133,17 @@ class RecursiveLeastSquares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RidgeRefit:
-    """A ridge solve of the last `window` rows, every `every` rows once there are `least` of them (default: window)."""
+    """A ridge solve of the last `window` rows, every `every` rows once there are so many."""
 
     losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     window: int
     every: int
     ridge: float = 1e-6
-    least: int | None = None
 
     def __post_init__(self) -> None:
         require_at_least(2, window=self.window)
         require_at_least(1, every=self.every)
         require_not_negative(ridge=self.ridge)
-        if self.least is not None and not 2 <= self.least <= self.window:
-            raise SpecError(f"`least` must lie in 2 .. {self.window}, the window. Got {self.least}")
 
     def init(self, master: Master) -> "LastRows":
         """Return an empty window."""
@@ -156,8 +153,7 @@ class RidgeRefit:
         """Return the readout, fitted anew where its turn has come. The window is shared with the state before."""
         state.rows.append((lesson.features, lesson.target))
         after = LastRows(state.rows, state.seen + 1)
-        enough = len(after.rows) >= (self.window if self.least is None else self.least)
-        if not enough or after.seen % self.every:
+        if len(after.rows) < self.window or after.seen % self.every:
             return after, master
         features, targets = (np.stack(part) for part in zip(*after.rows, strict=True))
         found = ridge_readout(features, targets, self.ridge)

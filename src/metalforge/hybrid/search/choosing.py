@@ -153,7 +153,7 @@ def on_chip(
     """Return a candidate on an emulated device of this profile, with its readout fitted to the states there."""
     p, training, validation = point.parameters, task.training, task.validation
     esn = HybridEsn.from_weights(reservoir, calibration=training.inputs).with_hardware_linear(
-        EmulatedDevice(profile), precision=precision, refit_readout=False
+        EmulatedDevice(profile), precision=precision
     )
     sums = HeadSums(head_parts(p.heads, p.units, task.outputs))
     both = esn.states(np.concatenate([training.inputs, validation.inputs]))  # side by side: half the steps
