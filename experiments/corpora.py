@@ -32,28 +32,12 @@ PARTS: tuple[Part, ...] = ("train", "test")
 Floats: TypeAlias = NDArray[np.float32]
 
 
-class Entry(Protocol):
-    """What a record is of."""
-
-    @property
-    def part(self) -> Part:
-        """Whether heads are trained or tested on it."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of its part of the corpus."""
-
-    @property
-    def name(self) -> tuple[object, ...]:
-        """What no other record of a corpus shares."""
-
-
 class Record(Protocol):
     """A recorded chain or run."""
 
     @property
     def entry(self) -> Any:
-        """What it is of."""
+        """What it is: a struct with `part`, `seed`, and `name`, which no other record of a corpus has."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return its arrays as files have them; one that is alone has no name."""

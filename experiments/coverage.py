@@ -316,8 +316,8 @@ def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Resul
         pulls = np.concatenate(exact)
         one, two = (float(np.mean(np.abs(pulls) < n)) for n in (1, 2))
         asked = f"exact models: {ONE[0]} to {ONE[1]} within one error"
-        checks.append((asked, _within(pulls, 1), ONE[0] <= one <= ONE[1]))
-        checks.append((f"exact models: at least {TWO} within two errors", _within(pulls, 2), two >= TWO))
+        checks.append((asked, share_within(pulls, 1), ONE[0] <= one <= ONE[1]))
+        checks.append((f"exact models: at least {TWO} within two errors", share_within(pulls, 2), two >= TWO))
     return Result.of(rows, table, _words(cases, outcomes), checks)
 
 
@@ -334,8 +334,8 @@ def _line(case: Case, mine: Sequence[CoverageOutcome], pulls: np.ndarray, off: n
         mine[0].case,
         str(len(mine)),
         _share(len(established), len(mine)),
-        _within(pulls, 1),
-        _within(pulls, 2),
+        share_within(pulls, 1),
+        share_within(pulls, 2),
         f"{np.sqrt(np.mean(quoted**2)) / true:.2f}" if off.size > 1 else "-",
         "{:+.2f} +- {:.2f}".format(*_bias(pulls)) if case.known is not None and pulls.size > 1 else "-",
         str(int(np.sum(np.abs(pulls) > FAR))),
@@ -365,7 +365,7 @@ def _words(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> list[s
     )
 
 
-def _within(pulls: np.ndarray, errors: float) -> str:
+def share_within(pulls: np.ndarray, errors: float) -> str:
     """Return the share of pulls below so many errors."""
     return _share(int(np.sum(np.abs(pulls) < errors)), pulls.size) if pulls.size else "-"
 

@@ -175,19 +175,19 @@ def aloud(done: int, total: int, what: str) -> None:
     sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
 
 
-def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int, *, chunk: int = 2) -> Iterator[B]:
+def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int) -> Iterator[B]:
     """Give what the job makes of each, in order: made here, or in so many processes."""
     if workers <= 1:
         yield from map(job, given)
         return
     # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        yield from pool.map(job, given, chunksize=chunk)
+        yield from pool.map(job, given)
 
 
-def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool, chunk: int = 1) -> Iterator[B]:
+def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool) -> Iterator[B]:
     """Give the results in order: made here, or in a process per core."""
-    return in_processes(function, tasks, 1 if here else default_threads(), chunk=chunk)
+    return in_processes(function, tasks, 1 if here else default_threads())
 
 
 def rows_of(rows: Sequence[ResultRow], **wanted: object) -> list[ResultRow]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from metalforge.reservoir.metrics import Interval, wilson
 
-from .coverage import FAR, pulls_among
+from .coverage import FAR, pulls_among, share_within
 from .protocol import Check, Result, ResultRow, row_of, shown, words
 
 Reals = NDArray[np.float64]
@@ -126,8 +126,8 @@ def _line(case: str, arm: str, found: ArmFigures, ratio: Interval | None) -> tup
         f"{found.work.mean():.0f}",
         f"{reached} of {count}",
         "1" if arm == REFERENCE else "-" if ratio is None else shown(ratio, ".2f"),
-        _within(found.pulls, 1),
-        _within(found.pulls, 2),
+        share_within(found.pulls, 1),
+        share_within(found.pulls, 2),
         str(int(np.sum(np.abs(found.pulls) > FAR))),
     )
 
@@ -172,8 +172,3 @@ def _words(outcomes: Sequence[SteeringOutcome]) -> list[str]:
 
 def _rms(values: Reals) -> float:
     return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")
-
-
-def _within(pulls: Reals, errors: float) -> str:
-    """Return the share of pulls below so many errors."""
-    return shown(wilson(int(np.sum(np.abs(pulls) < errors)), pulls.size), ".2f") if pulls.size else "-"

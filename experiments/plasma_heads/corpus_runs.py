@@ -53,7 +53,7 @@ def record_plasma(
         if engine is not None and many:
             yield from _runs(list(group), engine)
         else:
-            yield from in_processes(_alone, group, workers, chunk=1)
+            yield from in_processes(_alone, group, workers)
 
 
 def _alone(entry: PlasmaEntry) -> PlasmaRecord:
