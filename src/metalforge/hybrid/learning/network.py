@@ -28,9 +28,10 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.hybrid.running.failure import DeviceGuard
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuDevice, Spent
+from metalforge.substrates.npu.device import NpuDevice, Spent
 from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
@@ -89,7 +90,8 @@ class DeviceNetwork(HybridEsn):
         )
         encoding, seen_by = encoding_of(precision), encoding_of(readout)
         super().__init__(weights, ranges=software.ranges_at(encoding.activation_bits))
-        self.device, self.on_gone, self.mode, self.precision = device, on_gone, "hardware-linear", precision
+        self.device, self.mode, self.precision = device, "hardware-linear", precision
+        self._guard = DeviceGuard("raise", self.reconnect if on_gone == "reconnect" else None)
         self.inputs = weights.inputs
         """Size of an input, feedback not counted."""
         self.reconnects = 0
@@ -201,16 +203,7 @@ class DeviceNetwork(HybridEsn):
         return self.programs.spent()
 
     def _guarded(self, call: Callable[[], T]) -> T:
-        """Return what a call gives; once more after a time-out, and after a reconnection where that is the policy."""
-        try:
-            return call()
-        except DeviceTimeoutError:
-            return call()
-        except DeviceGoneError:
-            if self.on_gone == "raise":
-                raise
-        self.reconnect()
-        return call()
+        return self._guard.call(call, call)
 
     def _checked(self, w_out: Doubles, out_bias: Doubles) -> Master:
         new = Master(np.array(w_out, np.float64), np.array(out_bias, np.float64))

@@ -18,13 +18,14 @@ class DeviceFallbackWarning(UserWarning):
 class DeviceGuard:
     """Runs calls on a device; after a failure, as the policy says, runs them in software for good.
 
-    A time-out is tried once more. A second one, or a device that is gone, ends its use: `fallback` warns once and
-    counts every call that software took over, `raise` lets the error through before anything has changed.
+    A time-out is tried once more, and so is a device that is gone where `reconnect` can bring it back. A second failure
+    ends its use: `fallback` warns once and counts every call that software took over, `raise` lets the error through
+    before anything has changed.
     """
 
-    def __init__(self, policy: OnFailure) -> None:
+    def __init__(self, policy: OnFailure, reconnect: Callable[[], object] | None = None) -> None:
         require_one_of("fallback", "raise", on_device_failure=policy)
-        self.policy = policy
+        self.policy, self._reconnect = policy, reconnect
         self.lost = False
         self.retries = self.fallbacks = 0
 
@@ -50,4 +51,8 @@ class DeviceGuard:
             return on_device()
         except DeviceTimeoutError:
             self.retries += 1
-            return on_device()
+        except DeviceGoneError:
+            if self._reconnect is None:
+                raise
+            self._reconnect()
+        return on_device()
