@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_swapped_and_counted(series):
     found = esn.run(series[:10])
     whole = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8")
     assert np.array_equal(found, whole.run(series[:10]))
-    done = esn.statistics()
+    done = esn.programs
     # Ten programs, five places: the first step loads the other five for the first time, every later one five again.
     assert (done.loads, done.reloads, done.evictions) == (5 + 10 * 5, 9 * 5, 10 * 5)
     assert plan.swaps.reloads == 5

@@ -55,7 +55,10 @@ Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native", "chu
 
 
 class HybridStatistics(NamedTuple):
-    """What a network did since it was made: host time measured, device time modelled, never added up."""
+    """What a network did since it was made: host time measured, device time modelled, never added up.
+
+    `HybridEsn.programs` counts loads, reloads and evictions of its programs.
+    """
 
     steps: int
     """Steps of all samples together."""
@@ -70,10 +73,6 @@ class HybridStatistics(NamedTuple):
     """Rows sent to the chip."""
     fallbacks: int
     """Steps in which software took over rows of the device; `path.fallbacks` has them by block."""
-    loads: int
-    """Programs that were loaded, those again that had to make room for others among them."""
-    reloads: int
-    evictions: int
 
 
 class HybridEsn(Closing):
@@ -371,8 +370,7 @@ class HybridEsn(Closing):
     def statistics(self) -> HybridStatistics:
         """Return counts, measured host time and modelled device time since this network was put on its device."""
         path = self.path
-        programs = None if path is None else path.programs
-        device, energy = Spent(None, None) if programs is None else programs.spent()
+        device, energy = Spent(None, None) if path is None else path.programs.spent()
         return HybridStatistics(
             steps=self._steps,
             host=Measured(value=self._host_s, unit="s", how="perf_counter around each step"),
@@ -385,9 +383,6 @@ class HybridEsn(Closing):
             energy=energy,
             rows=0 if path is None else path.rows,
             fallbacks=0 if path is None else max(path.fallbacks.values(), default=0),
-            loads=0 if programs is None else programs.loads,
-            reloads=0 if programs is None else programs.reloads,
-            evictions=0 if programs is None else programs.evictions,
         )
 
     # The next state, and the output of it.
