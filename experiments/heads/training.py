@@ -27,7 +27,7 @@ from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, PEAK, TRAJECTORIES, label_of
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
+from metalforge.core.schema import FeatureSchema, HeadBase, HeadLayout, HeadSpec
 from metalforge.core.threads import one_thread
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.generate import make_esn
@@ -80,19 +80,27 @@ class Trained:
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
 
 
-def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
-    """Return the conductor's reservoir: the features of a frame in, float32."""
+def reservoir(
+    seed: int = 1,
+    units: int = UNITS,
+    *,
+    features: FeatureSchema = SCHEMA,
+    leak: float = 0.3,
+    input_scaling: float = 0.3,
+    bias_scaling: float = 0.2,
+) -> EsnWeights:
+    """Return a reservoir in float32 whose inputs are the features of a frame; by default the conductor's."""
     return make_esn(
         units,
-        len(SCHEMA),
+        len(features),
         seed=seed,
-        leak=0.3,
+        leak=leak,
         spectral_radius=0.9,
         connectivity=1.0,
-        input_scaling=0.3,
-        bias_scaling=0.2,
+        input_scaling=input_scaling,
+        bias_scaling=bias_scaling,
         dtype=np.float32,
-        features=SCHEMA,
+        features=features,
     )
 
 

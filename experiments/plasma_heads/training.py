@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.heads import routes as heads_routes
 from experiments.heads.routes import outputs_of, states_on_npu, without_memory
+from experiments.heads.training import reservoir
 from metalforge.conductor.layouts import layout
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED, PlasmaFrames
 from metalforge.conductor.plasma.heads import HEADS, LAYOUT, mean_states, said_of
@@ -20,7 +21,6 @@ from metalforge.core.schema import HeadLayout
 from metalforge.core.threads import one_thread
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.files import expect_features
-from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.readout import NormalEquations, Readout
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -59,19 +59,8 @@ class TransportHeads:
 
 
 def plasma_reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
-    """Return the reservoir: features of a frame in, float32."""
-    return make_esn(
-        units,
-        len(SCHEMA),
-        seed=seed,
-        leak=0.1,
-        spectral_radius=0.9,
-        connectivity=1.0,
-        input_scaling=0.1,
-        bias_scaling=0.5,
-        dtype=np.float32,
-        features=SCHEMA,
-    )
+    """Return the reservoir of the transport heads."""
+    return reservoir(seed, units, features=SCHEMA, leak=0.1, input_scaling=0.1, bias_scaling=0.5)
 
 
 def inputs_of(run: PlasmaRecord, *, shuffled: bool = False) -> Doubles:
