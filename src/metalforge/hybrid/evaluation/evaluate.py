@@ -49,11 +49,10 @@ def evaluate(
         The path of an ONNX file, of weights, of a compiled program or of what was deployed; or an `EsnWeights`, a
         fitted estimator, an `OpGraph`, a `Plan`, or what `load` gives.
     inputs, targets
-        Data that the model was not trained on: arrays, lists of series, or paths of `.npy` and `.npz` files
-        (`model.inputs` and `evaluation.targets` say what they may be).
+        Data that the model was not trained on: arrays, lists of series, or paths of `.npy` and `.npz` files.
     precision
-        `all` of the ladder, `auto` (up to the first that is within the tolerance), or names such as W4A8. What was
-        deployed or compiled comes first as it is; a program is evaluated only as it is.
+        `all` of the ladder, `auto` (up to the first within the tolerance), or names such as W4A8. A model that was
+        deployed is evaluated as it is first; a compiled program only as it is.
     tolerance
         How much accuracy, or NRMSE, may be lost.
     held_out
