@@ -287,7 +287,7 @@ def deploy(
         model, kind = _fitted(model, kind, common)
     network = model if isinstance(model, EsnWeights) else model.weights
     weights = replace(network, features=features or network.features, heads=heads or network.heads)
-    if isinstance(model, HybridEsn) and model.path is not None:
+    if isinstance(model, HybridEsn) and model.path is not None and model.programs.programs:
         weights = replace(weights, ranges=model.ranges)
         kind |= _on_device(model, model.path)
     record = msgspec.convert({"type": "esn", **kind, **common}, EsnRecord)

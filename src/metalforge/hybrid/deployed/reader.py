@@ -8,7 +8,6 @@ import msgspec
 from metalforge.core.arrays import Array
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.files import PathLike, naming
-from metalforge.hybrid.esn.chunks import plan_chunks
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.inputs import loaded
 from metalforge.hybrid.model.onnx_import import load_onnx
@@ -80,7 +79,7 @@ def load(
         found: Deployed = _onnx(file, asked)
     else:
         record, arrays = _entry(file)
-        compiled = isinstance(record, PlanFile) or _on_device(record)
+        compiled = isinstance(record, PlanFile) or record.mode != "software"
         if compiled and (input_range is not None or calibration is not None):
             raise SpecError(f"{file}: was compiled with its ranges\nhint: compile the model again for others")
         if isinstance(record, PlanFile):
@@ -114,11 +113,6 @@ def _entry(file: Path) -> tuple[EsnRecord | PlanFile, dict[str, Array]]:
     """Return how the model in a file was deployed, and the arrays of a plan; plain weights are in software."""
     record, arrays = (None, {}) if file.suffix == ".json" else read_entry(file)
     return record or EsnRecord(), arrays
-
-
-def _on_device(record: EsnRecord) -> bool:
-    """Whether a network was deployed to a device; one in chunks may have been too large for it."""
-    return record.mode != "software" and (record.mode != "chunked" or bool(record.programs))
 
 
 def _onnx(file: Path, asked: _Asked) -> DeployedPlan:
@@ -192,19 +186,19 @@ def _measured(weights: EsnWeights, record: EsnRecord, asked: _Asked) -> HybridEs
 
 def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> HybridEsn:
     """Return a network on a device, as its record says."""
-    weights, precision, inputs = esn.weights, record.precision or DEFAULT_PRECISION, record.inputs or "auto"
+    precision, inputs = record.precision or DEFAULT_PRECISION, record.inputs or "auto"
     if record.mode == "chunked":
-        plan = plan_chunks(
-            weights,
-            record.profile,
+        return esn.with_chunks(
+            device,
+            profile=record.profile,
             precision=precision,
             chunk_units=record.chunk_units,
             device_units=record.device_units,
             overflow="swap",
             inputs=inputs,
-            ranges=weights.ranges,
+            ranges=esn.weights.ranges,
+            on_device_failure=on_device_failure,
         )
-        return esn.with_chunks(device, plan, on_device_failure=on_device_failure)
     if record.mode == "hardware-native":
         return esn.with_hardware_native(device, on_device_failure=on_device_failure)
     approach = record.approach or "last-layer"

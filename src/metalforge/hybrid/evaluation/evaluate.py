@@ -59,10 +59,8 @@ def evaluate(
         Share of the data that scores come from. Ranges are measured, and new readouts fitted, on the rest.
     washout
         Steps at the start of every series that count for nothing.
-    labels
-        Names of the classes in the order of the model's outputs.
-    output
-        The output to score, of a model that has several.
+    labels, output
+        Names of the classes in the order of the model's outputs; the output to score, of a model that has several.
     calibration
         Inputs to measure ranges on; all of the data is then held out, and no readout is fitted.
     """
