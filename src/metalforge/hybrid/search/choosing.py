@@ -27,7 +27,6 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.costs import power_w, programs_cost, shape_seconds
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 
 from .evaluate import Candidate, HeadSums, head_parts, score
@@ -162,7 +161,7 @@ def on_chip(
     readouts = [sums.readout(p.ridge * factor) for factor in RIDGE_FACTORS]
     errors = [score(readout, states, validation) for readout in readouts]
     best = readouts[int(np.argmin(errors))]
-    cost = programs_cost(programs_of(esn), profile)
+    cost = programs_cost(esn.programs.programs, profile)
     assert isinstance(cost.latency, Modelled)
     assert isinstance(cost.energy, Modelled)
     finalist = Finalist(
@@ -175,11 +174,6 @@ def on_chip(
         within_tolerance=min(errors) <= (1 + tolerance) * point.error,
     )
     return finalist, esn.with_weights(reservoir.with_readout(best.w_out, best.out_bias))
-
-
-def programs_of(esn: HybridEsn) -> tuple[Program, ...]:
-    """Return what a network has on its device."""
-    return esn.programs.programs
 
 
 def choose(

@@ -18,7 +18,7 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .choosing import Finalist, SearchBudget, choose, points, programs_of
+from .choosing import Finalist, SearchBudget, choose, points
 from .evaluate import Baselines, baselines, score
 from .fine_tuning import FineTuned, fine_tune
 from .space import Parameters, Space
@@ -136,7 +136,7 @@ def search(
         ("precision", chosen.precision),
         ("test NRMSE", f"{best.error_int4:.6g}"),
     )
-    programs = tuple(replace(program, provenance=origin) for program in programs_of(esn))
+    programs = tuple(replace(program, provenance=origin) for program in esn.programs.programs)
     esn = esn.with_weights(replace(esn.weights, features=about.features, heads=about.layout))
     found = Deployment(report=report, esn=esn, weights=esn.weights, programs=programs, study=study, files=())
     return found if out is None else replace(found, files=_write(out, found, about, chip))
