@@ -401,19 +401,13 @@ class HybridEsn(Closing):
         """Return the outputs (..., outputs) of states and the inputs that led to them."""
         return self.weights.output(states, u)
 
-    def _device_path(self, steps: int) -> DevicePath | None:
-        """Return what computes the next steps; None where software does, in a device's place or not."""
-        path = self.path
-        if path is not None and path.lost:
-            path.skip(steps)
-            return None
-        return path
-
     def _next(self, rows: Reals, states: Reals) -> Reals:
         """Return the states after inputs with feedback, of one sample or of a batch."""
-        path = self._device_path(1)
-        if path is not None:
+        path = self.path
+        if path is not None and not path.lost:
             return path.step(rows, states)
+        if path is not None:
+            path.skip(1)
         try:
             return self._engine.step(states, rows)
         except ValueError:
@@ -422,8 +416,10 @@ class HybridEsn(Closing):
 
     def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
         """Fill `out` with the states after each step of `u`, if that is possible without going step by step."""
-        path, target = self._device_path(u.shape[-2]), out if out.flags.c_contiguous else np.empty_like(out)
-        if path is None:
+        path, target = self.path, out if out.flags.c_contiguous else np.empty_like(out)
+        if path is None or path.lost:
+            if path is not None:
+                path.skip(u.shape[-2])
             self._engine.run(u, states, target)
         else:
             batch, start = (u, states) if u.ndim == 3 else (u[np.newaxis], states[np.newaxis])

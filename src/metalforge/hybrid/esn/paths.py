@@ -247,10 +247,12 @@ class DevicePath:
 
     def step(self, u: Reals, s: Reals) -> Reals:
         """Return the states after inputs, of one sample or of a batch."""
-        if self.exact is not None and self._intact:
-            found = self.exact.step(u, s, backwards=self._backwards)
+        exact = self.exact
+        if exact is not None and self._intact:
+            found = exact.step(u, s, backwards=self.by_turns and self._steps % 2 == 1)
             if found is not None:
-                self._count(1, 1 if u.ndim == 1 else len(u))
+                self._steps += 1
+                self.rows += self.rows_per_step * (1 if u.ndim == 1 else len(u))
                 return found
         return self._gathered(finite_input(np.atleast_2d(u)), np.atleast_2d(s)).reshape(s.shape)
 
