@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
@@ -55,6 +56,22 @@ def test_a_small_campaign_says_that_nothing_is_established(campaign):
     text = page.read_text()
     assert ("Freezing" if freezing_of_boxes(result) else "Transport along the coupling") in text
     assert all(chain.id in text for chain in result.chains)
+
+
+def test_a_summary_names_what_was_looked_for(campaign):
+    state, result, _ = campaign
+    said = json.loads(msgspec.json.encode(summary_of(state, result)))["result"]
+    freezing = state.spec.theory.look_for == "freezing"
+    assert said["name"] == ("Gamma_m" if freezing else "D*, eta*")
+    assert set(said) == {"name", "label", "unit", "value", "error", "established", "reason"}
+    assert said["established"] is False
+    assert said["reason"]
+
+
+def test_freezing_is_quoted_as_gamma_and_not_as_its_logarithm():
+    value, error = FREEZES.theory.quoted(math.log(217.0), 0.01)
+    assert value == pytest.approx(217.0)
+    assert error == pytest.approx(2.17)
 
 
 def test_trajectories_of_a_freezing_are_each_new(campaign):
