@@ -12,6 +12,7 @@ may be split over several files of a folder.
 
 import hashlib
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,7 +48,7 @@ R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedCorpus(Generic[R]):
+class RecordedCorpus(ABC, Generic[R]):
     """Records with the name of their grid. A kind of corpus says where it keeps them and how files have them."""
 
     grid: str
@@ -65,9 +66,9 @@ class RecordedCorpus(Generic[R]):
         return tuple(getattr(self, self.RECORDS))
 
     @staticmethod
+    @abstractmethod
     def read_record(entry: Any, arrays: Mapping[str, NDArray[Any]]) -> R:
         """Return a record from what a file has of it."""
-        raise NotImplementedError
 
     def recipe(self) -> msgspec.Struct:
         """Return what stands in a file beside arrays."""

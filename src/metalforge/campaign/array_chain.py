@@ -171,8 +171,8 @@ class ArrayRun:
         try:
             notes = msgspec.json.decode(found["notes"].tobytes(), type=_Notes)
             rows = sum(count for _, count in notes.phases)
-            none = {} if rows else {ROW + name: np.empty(0) for name in address.theory.row_columns}
-            columns = {name: (found | none)[ROW + name] for name in address.theory.row_columns}
+            names = address.theory.row_columns
+            columns = {name: found[ROW + name] if rows or ROW + name in found else np.empty(0) for name in names}
         except (KeyError, ValueError) as error:
             raise SpecError(
                 f"{path} is not the checkpoint of a chain of `{address.theory.table()}`: {error}"

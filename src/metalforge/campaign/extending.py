@@ -4,10 +4,10 @@ Beside a spec or a preset a budget is the whole one and systems take the place o
 run, seconds and updates are added to its limits, and systems to those it has.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf, isfinite, nan
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -82,7 +82,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
     spec = _kept_at(spec, more.checkpoints)
     if more.systems:
-        spec = _of_systems(spec, more.systems, "of")
+        spec = _of_systems(spec, more.systems, spec.theory.of)
     return _placed(_visiting(_steered(spec, more.steerer), more), more)
 
 
@@ -138,11 +138,13 @@ def _with_systems(spec: CampaignSpec, added: tuple[System, ...]) -> CampaignSpec
         raise SpecError(
             f"ordering {spec.ordering} does not run more systems\nhint: begin another campaign with --ordering C"
         )
-    return _of_systems(spec, added, "with_more")
+    return _of_systems(spec, added, spec.theory.with_more)
 
 
-def _of_systems(spec: CampaignSpec, systems: tuple[System, ...], way: Literal["of", "with_more"]) -> CampaignSpec:
-    """Return the spec with other or more systems, which a theory's own code makes of its fields."""
+def _of_systems(
+    spec: CampaignSpec, systems: tuple[System, ...], change: Callable[[tuple[System, ...]], Theory]
+) -> CampaignSpec:
+    """Return the spec with other or more systems, as a method of its theory makes them."""
     theory = spec.theory
     lengths = sorted({len(system) for system in theory.systems})
     strange = [system for system in systems if len(system) not in lengths]
@@ -150,7 +152,7 @@ def _of_systems(spec: CampaignSpec, systems: tuple[System, ...], way: Literal["o
         f"a {theory.words.system} has {' or '.join(map(str, lengths))} numbers. Got {strange[0]}" if strange else ""
     )
     with _theorys_code(theory, numbers):
-        return spec.with_theory(_sound(theory.of(systems) if way == "of" else theory.with_more(systems)))
+        return spec.with_theory(_sound(change(systems)))
 
 
 def _within(theory: Theory, coordinates: Iterable[float]) -> Theory:

@@ -260,7 +260,8 @@ def run(
         for line in (*([f"wrote {output}"] if output else []), *more.get("layers", ())):
             print_text(str(line))
         costs = ", ".join(str(cost) for cost in (statistics.busy, statistics.energy) if cost is not None)
-        print_text(f"{statistics.calls} device calls of {statistics.inferences} rows: {costs or 'no cost is modelled'}")
+        calls = f"{statistics.calls} device calls of {statistics.inferences} rows: {costs or 'no cost is modelled'}"
+        print_text(calls if statistics.calls else "no device call: the host computed everything")
 
 
 @app.command()

@@ -56,6 +56,7 @@ class UnknownNameError(MetalforgeError, KeyError):
     """A name that is not in a list of names; the message lists them and the nearest one."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        self.name = name
         names = sorted(known)
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         message = f"unknown {what} `{name}`; known: {', '.join(names) or 'none'}"

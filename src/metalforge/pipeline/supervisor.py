@@ -521,12 +521,10 @@ class Run(ABC):
             try:
                 new = change.apply(self.graph)
             except UnknownNameError as error:
-                if away := [name for name in detached if f"stage `{name}`" in str(error)]:
-                    problem = (
-                        f"stage `{away[0]}` is detached: a topology or an edge attaches it, then it can be changed"
-                    )
-                    raise GraphError([problem]) from error
-                raise
+                if error.name not in detached:
+                    raise
+                problem = f"stage `{error.name}` is detached: a topology or an edge attaches it, then it can be changed"
+                raise GraphError([problem]) from error
             named = {name for edge in new.edges for name in edge.ends}
             return replace(new, stages={**{n: s for n, s in detached.items() if n in named}, **new.stages})
         if isinstance(change, Pipeline):

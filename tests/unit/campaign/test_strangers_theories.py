@@ -109,10 +109,10 @@ def test_a_running_campaign_refuses_the_same(coins, tmp_path):
 
 
 def test_a_theory_without_a_sound_update_ends_the_campaign(coins, tmp_path, monkeypatch):
-    monkeypatch.setattr(planner, "FRUITLESS", 6)
+    monkeypatch.setattr(planner, "MOST_FAILED", 6)
     with Campaign.open(spec(fails=True), tmp_path / "run") as campaign, pytest.raises(SpecError) as raised:
         campaign.run()
-    assert "6 chains were given up before they had a row" in str(raised.value)
+    assert "6 chains failed before they had a row" in str(raised.value)
     assert "no finite observables" in str(raised.value)
     assert "[coins]" in str(raised.value)
     assert 6 <= len(campaign.state.chains) <= 10
@@ -153,6 +153,16 @@ def test_checkpoints_hold_any_number_of_rows(coins, tmp_path, made, first):
         found.step()
     assert {name: values[first:] for name, values in whole.log.columns.items()} == found.log.columns
     assert np.array_equal(whole.arrays["coins"], found.arrays["coins"])
+
+
+def test_a_checkpoint_with_rows_that_it_does_not_count_is_refused(coins, tmp_path):
+    address = ChainAddress(Coins(), Place((20,), 0.5, "hot"), 1, 2)
+    ArrayRun(address, CountedWarmUp(total=2)).save(tmp_path / "chain.npz")
+    with np.load(tmp_path / "chain.npz") as stored:
+        forged = dict(stored) | {"row.energy": np.ones(3)}
+    np.savez(tmp_path / "chain.npz", **forged)
+    with pytest.raises(SpecError, match="must hold 0 rows in every column"):
+        ArrayRun.load(tmp_path / "chain.npz", address)
 
 
 def test_a_campaign_of_it_runs(coins, tmp_path):

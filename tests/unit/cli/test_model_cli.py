@@ -201,6 +201,9 @@ def test_a_model_of_which_nothing_maps_needs_leave_to_run_on_the_host(models):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), models / "host.onnx")
     assert "act" in ran(models, "host.onnx", "--input", "inputs.npy", "--range", 1, code=3)
     found = ran(models, "host.onnx", "--input", "inputs.npy", "--allow-host")
+    printed = call("npu", "run", "host.onnx", "--input", "inputs.npy", "--allow-host", cwd=models).stdout
+    assert "no device call" in printed
+    assert "modelled" not in printed
     assert found["statistics"]["calls"] == 0
     assert [row["substrate"] for row in found["layers"]] == ["software"]
     assert np.allclose(found["result"], np.tanh(np.load(models / "inputs.npy")))

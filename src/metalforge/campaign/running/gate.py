@@ -31,6 +31,8 @@ from .point import PointChain
 from .watch import ANOMALY
 
 OF_HEAD = f"{BY_HEAD}{ANOMALY}"
+WITNESS = "rule:witness"
+"""The check that makes an update twice."""
 AGAIN = 3
 """Times that a block may be flagged at yet another update before its chain is given up."""
 WIDE_LOOK = 16
@@ -90,8 +92,6 @@ class _Suspect(NamedTuple):
 class _Rows(NamedTuple):
     first: int
     columns: Mapping[str, Sequence[float]]
-    digest: str
-    """Of the configuration after them."""
 
     @property
     def end(self) -> int:
@@ -149,22 +149,15 @@ class Gate:
             if another and suspect.again < AGAIN:
                 return self._send_back(held, _Suspect(flag, _rows_of(held), from_start, suspect.again + 1))
             return BlockVerdict(fault=f"{flag.reason}; recomputed because {suspect.flag.by} flagged it")
-        if kept:
+        # Rows that come out again as they were are right: it was the second computation that was wrong.
+        if kept or (parted is None and suspect.flag.by == WITNESS):
             done = f"kept: computed again from update {began}, it has the same bits"
             return BlockVerdict(decisions=(suspect.flag.decided(done),))
         if parted is not None and parted == began > 0 and not suspect.from_start:
             # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
             return self._send_back(held, suspect._replace(from_start=True))
-        ends = [rows.end for point, rows in zip(held.points, suspect.rows, strict=True) if point.rows > rows.end]
-        if parted is None and ends:
-            parted = min(ends)
-        other = f"replaced: computed again from update {began}, it has other bits"
-        if parted is not None:
-            done = f"{other} from update {parted} on"
-        elif all(point.digest() == rows.digest for point, rows in zip(held.points, suspect.rows, strict=True)):
-            done = f"kept: computed again from update {began}, it has the same bits: the comparison was at fault"
-        else:
-            done = f"{other} at its end"
+        where = "at its end" if parted is None else f"from update {parted} on"
+        done = f"replaced: computed again from update {began}, it has other bits {where}"
         return BlockVerdict(decisions=(suspect.flag.decided(done),))
 
     def _send_back(self, held: PointLadder, suspect: _Suspect) -> BlockVerdict:
@@ -193,7 +186,7 @@ class Gate:
 
         update, differs = point.witnessed()
         if differs:
-            return flag("rule:witness", update, f"an update that was made twice differs in `{differs}`")
+            return flag(WITNESS, update, f"an update that was made twice differs in `{differs}`")
         if (repeated := point.repeats(columns)) is not None:
             return flag("rule:repeated", point.emitted + repeated, "a row is one that was there before")
         looks = not self._wide or (self._blocks + place) % WIDE_LOOK == 0
@@ -210,7 +203,7 @@ class Gate:
 
 def _rows_of(held: PointLadder) -> tuple[_Rows, ...]:
     """Return the rows of each chain that the journal lacks."""
-    return tuple(_Rows(point.emitted, point.fresh(), point.digest()) for point in held.points)
+    return tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
 
 
 def _parted(held: PointLadder, before: Sequence[_Rows]) -> int | None:

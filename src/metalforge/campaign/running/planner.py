@@ -28,8 +28,8 @@ from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
 from .suggestions import AskAhead
 from .visits import Nothing, VisitPlan
 
-FRUITLESS = 64
-"""Chains that are given up one after another, none with a row, after which no more are begun."""
+MOST_FAILED = 64
+"""Chains that may fail one after another in their first update; then the campaign ends."""
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
 VOLLEY_S = 0.5
@@ -199,7 +199,7 @@ class Planner:
                 self._book.write(
                     Decided(what="abandoned", chain=chain.id, step=block.step, by="validator", reason=block.fault)
                 )
-            self._must_bear_fruit(block.fault)
+            self._end_if_all_fail(block.fault)
         orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
         if block.done:
             for chain in self.state.together(block.chain):
@@ -220,12 +220,12 @@ class Planner:
             orders += self._order(block.visit, lane)
         return orders if block.more else orders + self._feed_all()
 
-    def _must_bear_fruit(self, fault: str) -> None:
-        """Raise where chain after chain is given up before it has a row: no budget would ever end that."""
-        settled = [chain for chain in self.state.chains.values() if chain.abandoned or chain.rows]
-        if len(settled) >= FRUITLESS and not any(chain.rows for chain in settled[-FRUITLESS:]):
+    def _end_if_all_fail(self, fault: str) -> None:
+        """Raise where chain after chain fails before it has a row: no update is made, so no budget would end that."""
+        tried = [chain for chain in self.state.chains.values() if chain.abandoned or chain.rows]
+        if len(tried) >= MOST_FAILED and not any(chain.rows for chain in tried[-MOST_FAILED:]):
             raise SpecError(
-                f"the last {FRUITLESS} chains were given up before they had a row, this one because {fault}\n"
+                f"the last {MOST_FAILED} chains failed before they had a row, this one because {fault}\n"
                 f"hint: `[{self.spec.theory.table()}]` with these values gives no sound update"
             )
 
