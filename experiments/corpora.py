@@ -38,7 +38,7 @@ class Record(Protocol):
 
     @property
     def entry(self) -> Any:
-        """What it is: a struct with `part`, `seed`, and `name`, which no other record of a corpus has."""
+        """Its description: a struct with `part`, `seed` and a `name` that is unique in a corpus."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return its arrays as files have them; one that is alone has no name."""

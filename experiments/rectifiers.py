@@ -91,7 +91,7 @@ class Rectified:
             _write_all_ones(programs.device, self._slot, weights.units)
 
     def __call__(self, lines: Reals, *, backwards: bool = False) -> Doubles:
-        """Return what is left of the pre-activations (batch, units)."""
+        """Return the rectified pre-activations (batch, units)."""
         out = self._programs.infer(self._slot, self._ladder.encode(lines))
         return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
 

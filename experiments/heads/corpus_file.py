@@ -22,7 +22,7 @@ TRAJECTORIES = (*SEEN, "delta_h", "accepted", "delta_h_quarter", "n_steps")
 
 
 class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one chain is. Its first `quenched` updates are sweeps without quarks, those up to `warmup` are tuned.
+    """Describes one chain. Its first `quenched` updates are sweeps without quarks, those up to `warmup` are tuned.
 
     Of trajectories `length` is the time of one. A `fault` is at work for `fault_length` updates from `fault_from` on.
     """
@@ -63,7 +63,7 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What no other chain of a corpus shares."""
+        """Identifies the chain in a corpus."""
         return self.place, self.algorithm, self.seed, self.stream
 
 

@@ -23,7 +23,7 @@ class FittedHeads(NamedTuple):
 
 
 class JudgedHeads(NamedTuple):
-    """What heads are worth, as a record and as tables."""
+    """The scores of heads, as a record and as tables."""
 
     found: object
     tables: Sequence[TextTable]

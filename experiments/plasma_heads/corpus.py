@@ -32,7 +32,7 @@ BITS = 12
 
 
 class PlasmaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one run is: a state point, a box, a stream, and its times in 1 / omega_p."""
+    """Describes one run: a state point, a box, a stream, and its times in 1 / omega_p."""
 
     part: Part
     gamma: float
@@ -68,7 +68,7 @@ class PlasmaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What no other run of a corpus shares."""
+        """Identifies the run in a corpus."""
         return self.place, self.particles, self.seed, self.stream
 
     @property
@@ -115,12 +115,12 @@ class PlasmaRecord:
 
     @cached_property
     def found(self) -> Transport:
-        """What the whole run says, with errors."""
+        """Transport coefficients of the whole run, with errors."""
         return transport(self.entry.spec, [self.kept])
 
     @cached_property
     def found_together(self) -> Transport:
-        """What all runs of the state point say, with errors."""
+        """Transport coefficients of all runs of the state point together, with errors."""
         runs = self.peers or [self]
         return runs[0].found_together if runs[0] is not self else transport(self.entry.spec, [r.kept for r in runs])
 

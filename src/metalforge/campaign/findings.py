@@ -176,7 +176,7 @@ def traffic_of(rungs: Sequence[ChainLog]) -> "Traffic | None":
 
 
 class PrecisionLook(NamedTuple):
-    """What was known of a number at one moment, after so many updates of all chains; without a peak no error."""
+    """The precision of a result after some updates of all chains; without a peak there is no error."""
 
     error: float | None
     effective: float

@@ -334,7 +334,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     def watch(self, worker: "Worker", chain: str, context: "ChainContext", rule: "EarlyStop | None") -> "HeadWatch":
         """Return the connection of one chain to the worker that reads the heads, which also sends questions of its own.
 
-        `rule` ends a warm-up by what the heads predict; None where nobody asks.
+        `rule` ends a warm-up by the predictions of the heads; None where heads do not end warm-ups.
         """
         from .running.watch import HeadWatch
 

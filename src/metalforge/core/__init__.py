@@ -1,4 +1,4 @@
-"""Words everybody uses: errors, quantities with a source, capabilities, plug-ins. Knows no device and no physics."""
+"""Shared definitions: errors, measured and modelled quantities, capabilities, plug-ins. Knows no device or physics."""
 
 from typing import TYPE_CHECKING
 

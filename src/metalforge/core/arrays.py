@@ -1,4 +1,4 @@
-"""Names for the arrays that everybody passes around, and records of arrays whose `repr` fits a screen.
+"""Type names for arrays, and a `repr` for records of arrays that fits a screen.
 
 `BriefRepr` shows shapes where dataclasses would print every number.
 """

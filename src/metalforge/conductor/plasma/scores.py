@@ -1,4 +1,4 @@
-"""What the transport heads were measured to be worth: skill by task, head and route, and what they save."""
+"""Scores of the transport heads: skill by task, head and route, and the simulation time that they save."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ class TransportScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class BaselineScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a baseline is off on test runs: the root mean square of logarithms."""
+    """The error of a baseline on test runs: the root mean square of logarithms."""
 
     task: str
     head: str
@@ -86,7 +86,7 @@ class StopScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TransportEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the two heads are worth on held-out runs, and what they save."""
+    """Scores of the two heads on held-out runs, and the time that they save."""
 
     study: TransportStudy
     stops: tuple[StopScore, ...]

@@ -55,7 +55,7 @@ Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native", "chu
 
 
 class HybridStatistics(NamedTuple):
-    """What a network did since it was made: host time measured, device time modelled, never added up.
+    """Work of a network since it was made: host time measured, device time modelled, never added up.
 
     `HybridEsn.programs` counts loads, reloads and evictions of its programs.
     """

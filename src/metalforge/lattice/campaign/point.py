@@ -163,12 +163,12 @@ class LatticePoint(PointChain):
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
 
     def take_segments(self) -> list[Segment]:
-        """Return the rows that are not in the journal or on their way to it, and tell them to whoever watches."""
+        """Return the rows that are neither in the journal nor on their way to it; send them to the watch as well."""
         self._tell()
         return super().take_segments()
 
     def _tell(self) -> LinksWatch | None:
-        """Tell whoever watches the rows that it has not heard of, and return it."""
+        """Send the rows that the watch of the heads does not have yet, and return it."""
         watch = self._watch
         if watch is not None and watch.told < self.rows:
             for segment in self.run.log.segments(watch.told):
