@@ -10,10 +10,12 @@ from html import escape
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from metalforge import campaign
 from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.report.drawing import svg_bytes
+from metalforge.campaign.report.figure_data import TransitionFigure
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.result import findings_of
 from metalforge.campaign.spec import preset
@@ -22,11 +24,13 @@ ROOT = Path(__file__).parents[1]
 WANTED = {"transition": "transition", "loop-histogram": "histogram"}
 """Figures of the report that pages show, and the name of each there."""
 TRAJECTORIES = 40_000
+LARGEST_PULL = 4.0
+"""Errors that a point may lie from its curve, as the evidence of a campaign has it."""
 STOREY, WIDTH, INK = 44, 720, "#37474f"
 
 
 def house() -> str:
-    """Return the rooms as an SVG: a storey for each layer, those that may import it above it."""
+    """Return the packages as an SVG: one row for each layer, below those that may import it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = next(one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
     parts = [
@@ -46,6 +50,19 @@ def house() -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def farthest(figure: TransitionFigure) -> float:
+    """Return the largest distance of a chain's susceptibility from the curve, in standard errors of the chain."""
+    pulls = []
+    for system in figure.systems:
+        if (curve := system.curve) is None:
+            continue
+        for point in system.points:
+            if point.chi is not None and point.chi.error:
+                on_curve = float(np.interp(point.coordinate, curve.coordinate, curve.chi))
+                pulls.append(abs(point.chi.mean - on_curve) / point.chi.error)
+    return max(pulls)
+
+
 def main(folder: Path) -> None:
     """Write the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,8 +71,10 @@ def main(folder: Path) -> None:
     budget = msgspec.structs.replace(tiny.budget, trajectories=TRAJECTORIES)
     state = campaign.run(msgspec.structs.replace(tiny, budget=budget)).state
     found = findings_of(state)
-    result = campaign.Results(state).result
-    for figure in draw_all(state, result, curves_of(state), found):
+    result, curves = campaign.Results(state).result, curves_of(state)
+    if (pull := farthest(state.spec.theory.report.figure(state, result, curves))) > LARGEST_PULL:
+        raise SystemExit(f"a point of the figure lies {pull:.1f} errors from its curve: choose another run")
+    for figure in draw_all(state, result, curves, found):
         if figure.name in WANTED:
             (folder / f"{WANTED[figure.name]}.svg").write_bytes(svg_bytes(figure.figure))
 

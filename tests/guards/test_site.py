@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import doc_images  # noqa: E402
 import notebooks  # noqa: E402
 import site_hook  # noqa: E402
 import site_pages  # noqa: E402
@@ -56,6 +57,18 @@ def test_every_field_of_a_spec_and_every_verb_has_its_line():
     assert all(f"| `{name}` |" in spec for theory in (Lattice, Plasma) for name in theory.notes() if name)
     assert all(f"## metalforge {verb}\n" in cli for verb in VERBS)
     assert all(f"## metalforge {room} " in cli for room in ROOMS)
+
+
+def test_the_figure_of_the_readme_has_its_points_on_its_curve(tmp_path, monkeypatch):
+    doc_images.main(tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn <= {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    assert "transition.svg" in drawn
+    assert (ROOT / "docs" / "images" / "house.svg").read_text() == doc_images.house()
+    monkeypatch.setattr(doc_images, "LARGEST_PULL", 0.01)
+    monkeypatch.setattr(doc_images, "TRAJECTORIES", 4_000)
+    with pytest.raises(SystemExit, match="errors from its curve"):
+        doc_images.main(tmp_path)
 
 
 def test_links_are_those_of_the_site_or_words():
