@@ -29,7 +29,7 @@ from metalforge.lattice import Chain
 from metalforge.lattice.batch import ChainBatch
 from metalforge.native.cuda.engine import cuda_engine
 
-LATTICES = (("8,8,8,2", 5.0, 5.2, 0.006), ("8,8,8,4", 5.6, 5.8, 0.003), ("12,12,12,4", 5.6, 5.8, 0.003))
+LATTICES = (("8,8,8,2", 5.0, 5.2, 0.003), ("8,8,8,4", 5.6, 5.8, 0.003), ("12,12,12,4", 5.6, 5.8, 0.003))
 """Volume, range of beta and target error."""
 SIDE_BY_SIDE = 10
 KILLED_AFTER_S = (6.0, 14.0)
