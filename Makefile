@@ -131,7 +131,7 @@ check: $(VENV)/.group-test
 
 check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 	$(BIN)/python tools/check_cuda.py
-	$(BIN)/python -m pytest -m "long and not cuda" --numprocesses 2 --dist loadfile tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py tests/unit/experiments/test_precision_experiment.py tests/unit/plasma/test_plasma_card.py tests/unit/campaign/test_cuda_campaigns.py tests/unit/native/test_gpu_benchmark.py
+	$(BIN)/python -m pytest -m "long and not cuda" --numprocesses 2 --dist loadfile tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py tests/unit/plasma/test_plasma_card.py tests/unit/campaign/test_cuda_campaigns.py tests/unit/native/test_gpu_benchmark.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

@@ -5,13 +5,10 @@ They are not part of the wheel: `python -m experiments run NAME` runs them from 
 
 from . import (  # noqa: F401  # registers them
     coverage,
-    exchange,
     faults,
     hybrid_tanh,
     parity,
-    precision,
     robustness,
-    scale,
     steering,
     tasks_table,
     thermodynamics,

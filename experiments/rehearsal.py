@@ -1,8 +1,7 @@
 """Simulated campaigns without time: the planner, evidence and stop rule of a real one, on chains of an exact model.
 
 Everything but the chains is what `metalforge scan` runs: the same visits, estimates and rules, over a journal that is
-kept in memory. Many campaigns are rehearsed at once, so that their chains move together. `scale_run` simulates one
-campaign with lanes in virtual time, a journal on disk and failures.
+kept in memory. Many campaigns are rehearsed at once, so that their chains move together.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -39,19 +38,6 @@ class _Memory:
 
     def append(self, *records: Record) -> None:
         """Take records."""
-
-
-def opening(spec: CampaignSpec) -> Opened:
-    """Return the first record of a simulated campaign: no machine is behind it."""
-    return Opened(
-        at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
-        python="",
-    )  # fmt: skip
-
-
-def segment_of(phase: Phase, first: int, columns: Mapping[str, np.ndarray]) -> Segment:
-    """Return rows of a simulated chain as a lane sends them."""
-    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
 
 
 def rehearsal_spec(
@@ -148,7 +134,11 @@ _Step = tuple[CampaignState, list[Order]]
 def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState]:
     """Give orders, take the blocks that they gave, until the campaign stops; return its state."""
     ticks = count()
-    book = Book(cast("Journal[Record]", _Memory()), fold([opening(spec)]), clock=lambda: float(next(ticks)))
+    opened = Opened(
+        at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
+        python="",
+    )  # fmt: skip
+    book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
     planner = planner_of(
         spec,
         book,
@@ -186,7 +176,7 @@ def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, c
     columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
     if place.log.ladder:
         columns["replica"] = replica
-    return segment_of(phase, first, columns)
+    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
 
 
 def _block(place: _Place, segments: list[Segment], step: int) -> Block:
