@@ -1,7 +1,7 @@
 r"""Experiment faults: which faults of a running chain its gate finds, how late, and how many alarms are false.
 
 Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Every chain makes
-some sound updates; from there it goes on once for every fault (`lattice.faults`), which is injected at a random update
+some sound updates; from there it goes on once for every fault (`chain_faults`), which is injected at a random update
 of one of the next blocks, until a block is flagged or `LONGEST` updates have passed. The delay is the number of updates
 from the fault to the end of the flagged block, of which nothing is written. Sound chains go through the same gate, and
 every flag there is a false alarm.
@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from experiments.chain_faults import FAULTS, FaultName, inject
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
 from metalforge.campaign.running.ladder import PointLadder
@@ -27,7 +28,6 @@ from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.rows import ChainFaultError, Phase
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.point import LatticePoint
-from metalforge.lattice.faults import FAULTS, FaultName, inject
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson

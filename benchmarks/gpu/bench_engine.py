@@ -21,8 +21,7 @@ import numpy as np
 
 from metalforge.lattice import Chain, ChainSpec, GaugeField, HmcSpec
 from metalforge.lattice.batch import ChainBatch
-from metalforge.lattice.solvers import cg, mixed_cg
-from metalforge.lattice.solving import SolveInfo
+from metalforge.lattice.solvers import SolveInfo, cg, mixed_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native.cuda.card import DeviceBuffer
 from metalforge.native.cuda.engine import cuda_engine

@@ -14,13 +14,13 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
+from experiments.chain_faults import FaultName, inject
 from experiments.corpora import Floats
 from experiments.protocol import in_processes
 from metalforge.conductor.features import SEEN
 from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.faults import FaultName, inject
 from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp

@@ -39,7 +39,7 @@ class Victims:
     """The process that makes victims; each job waits for its end."""
 
     def __init__(self) -> None:
-        environment = os.environ | {"PYTHONPATH": str(TESTS)}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS.parent)))}
         self._server = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "chaos.victim"],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -22,11 +22,11 @@ from metalforge.conductor.shipped import default_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.campaign import precision
 from metalforge.lattice.chain import Chain
-from metalforge.lattice.faults import faults_at
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
 from metalforge.plasma.trajectory import TrajectoryRun
+from reference.spoiled_chains import faults_at
 from reference.trusted_heads import scores
 
 from .campaigns import CAMPAIGNS, RUNS, TRUSTING

@@ -16,7 +16,7 @@
     |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
     |-- SpecError > hybrid.deployed.placement.UnknownRangeError     inputs of unknown size, which no NPU can round
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
-    |-- lattice.solving.SolverError            a solve that did not converge
+    |-- lattice.solvers.SolverError            a solve that did not converge
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
     |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
     |-- pipeline.BrokenError    the stage that was asked is gone

@@ -1,30 +1,164 @@
-"""Solvers of (D^dagger D + shift) x = b that can be watched: what a solve did and cost is its result.
+"""Solvers of (D^dagger D + shift) x = b: conjugate gradients (Hestenes and Stiefel 1952) whose iterations kernels run.
 
-All are conjugate gradients (Hestenes and Stiefel 1952). The iterations run in the kernels; every `check_interval` of
-them `on_check` is told the relative residual and may stop the solve or change the interval, which changes no result.
 The residual in a result is the true one, |b - (D^dagger D + shift) x| / |b|, computed at the end; where the recurrence
-has drifted away from it, the solve goes on from there.
-
-A solve that does not converge raises SolverError, or with `on_failure` "report" returns what it has; one that
-`on_check` stopped returns with `interrupted` set.
+has drifted away from it, the solve goes on from there. A solve that does not converge raises `SolverError`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import MetalforgeError, SpecError, require_at_least
+from metalforge.native.engine import Iterations, Solver
 
 from .field import GaugeField
 from .rational import Rational
-from .solving import CONVERGED, Solve, SolveInfo, SolveOptions
 from .staggered import ColourField, StaggeredOperator
 
+RUNNING, CONVERGED, BROKEN = 0, 1, 2
+"""States that an engine reports: `Solver.iterate` in native/engine.py."""
+MARGIN = 0.99
+"""The recurrence goes this much below the tolerance, so that its rounding rarely costs a second start."""
+STALLED = 0.9
+"""A new start that gains less than this factor in the true residual is at the limit of the precision."""
 RELIABLE = 0.1
 """The residual of the single-precision recurrence is replaced by the true one each time it fell by this factor."""
+
+Attempt = Callable[[float, bool], int]
+"""Runs a recurrence from a residual of this norm squared, anew or in its last direction; returns the solver's state."""
+
+
+class SolveInfo(NamedTuple):
+    """What a solve did: applications of D^dagger D, which shifts share, and the true residual of the worst shift."""
+
+    iterations: int
+    residual: float
+
+
+class SolverError(MetalforgeError):
+    """A solve that did not converge; `info` says how far it came."""
+
+    def __init__(self, message: str, info: SolveInfo) -> None:
+        super().__init__(message)
+        self.info = info
+
+
+class SolveOptions(TypedDict):
+    """When a solve ends: the relative residual that is wanted, and the iterations after which it is given up."""
+
+    tolerance: float
+    max_iterations: int
+
+
+class _Solve:
+    """The state of one solve; `residual2` is |b - A x|^2 of the worst solution that is finished."""
+
+    def __init__(
+        self,
+        operator: StaggeredOperator,
+        source: ColourField,
+        outs: Sequence[ColourField],
+        shifts: Sequence[float],
+        guess: ColourField | None = None,
+        *,
+        tolerance: float,
+        max_iterations: int,
+    ) -> None:
+        if not 0 < tolerance < 1:
+            raise SpecError(f"`tolerance` must be a number in (0, 1). Got {tolerance}")
+        require_at_least(1, max_iterations=max_iterations)
+        operator.require_fits(source, "source")
+        for out in (*outs, *(() if guess is None else (guess,))):
+            source.require_like(out, "guess" if out is guess else "out")
+        if len({id(field) for field in (source, *outs)}) != 1 + len(outs):
+            raise SpecError("`out` must be a field of its own: not the source, nor the same for two shifts")
+        for shift in shifts:
+            if not (np.isfinite(shift) and operator.diagonal(shift) > 0):
+                raise SpecError(f"`shift` must be a finite number above -mass^2 = {-(operator.mass**2):g}. Got {shift}")
+        self.operator, self.source = operator, source
+        self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.iterations, self.residual2 = 0, 0.0
+        self.norm2 = source.norm2()
+        if not np.isfinite(self.norm2):
+            raise SpecError(f"`source` must hold finite numbers whose norm is finite. Got a norm of {self.norm2}")
+        self.limit2 = tolerance**2 * self.norm2
+        self.target2 = MARGIN**2 * self.limit2
+        for out in outs:
+            if guess is None or self.norm2 == 0:
+                out.zero()
+            elif guess is not out:
+                out.assign(guess)
+
+    def finish_one(
+        self, attempt: Attempt, out: ColourField, shift: float, residual: ColourField, *, zero: bool = False
+    ) -> None:
+        """Bring one solution to the tolerance: a recurrence that ends with a true residual above it goes on from there.
+
+        Where the solution is `zero` its residual is the source.
+        """
+        if zero:
+            residual.assign(self.source)
+        residual2 = self.norm2 if zero else self.true_residual(residual, out, shift)
+        keep, state = False, CONVERGED
+        while residual2 > self.limit2 and state == CONVERGED:
+            before = residual2
+            state = attempt(residual2, keep)
+            residual2 = self.true_residual(residual, out, shift)
+            if residual2 > STALLED**2 * before:
+                break
+            keep = True
+        self.add_result(residual2)
+
+    def iterate(
+        self,
+        operator: StaggeredOperator,
+        solver: Solver,
+        solutions: Sequence[ColourField],
+        differences: NDArray[np.float64],
+        shift: float,
+        target2: float,
+    ) -> int:
+        """Run the recurrence to `target2`, with shifts counted from `shift`; returns RUNNING when out of budget."""
+        buffers, diagonal, parity = [x.values for x in solutions], operator.diagonal(shift), self.source.parity
+        while (left := self.max_iterations - self.iterations) > 0:
+            did = solver.iterate(buffers, Iterations(differences, diagonal, parity, target2, left, left, 0))
+            self.iterations += did.iterations
+            if did.state != RUNNING:
+                return did.state
+        return RUNNING
+
+    def true_residual(self, residual: ColourField, out: ColourField, shift: float) -> float:
+        """Set residual = b - (D^dagger D + shift) out; returns its norm squared."""
+        return self.operator.residual(residual, self.source, out, shift=shift)
+
+    def add_result(self, residual2: float) -> None:
+        """Take up |b - A x|^2 of a solution; the worst one counts, and one that is not a number is the worst."""
+        if not residual2 <= self.residual2:
+            self.residual2 = residual2
+
+    def finish(self) -> SolveInfo:
+        """Return the result, or raise when it is not one."""
+        residual = float(np.sqrt(self.residual2 / self.norm2)) if self.norm2 > 0 else 0.0
+        info = SolveInfo(self.iterations, residual)
+        if residual <= self.tolerance:
+            return info
+        wanted = f"the solve must reach a relative residual of {self.tolerance:g}"
+        if not np.isfinite(residual):
+            reason = f", but numbers are not finite after {info.iterations} iterations: see the links and the guess"
+        elif info.iterations >= self.max_iterations:
+            reason = (
+                f". Got {residual:.3g} after {info.iterations} iterations\nhint: raise `max_iterations`, or the mass"
+            )
+        else:
+            reason = (
+                f". Got {residual:.3g} after {info.iterations} iterations, where rounding in {self.operator.precision} "
+                "stops it\nhint: raise `tolerance`"
+            )
+        raise SolverError(wanted + reason, info)
 
 
 def cg(
@@ -40,16 +174,15 @@ def cg(
 
     `guess` is where the search starts, zero when None.
     """
-    solve = Solve(operator, source, [out], [shift], **options)
-    if solve.start(guess):
-        _finish_in_double(solve, 0, zero=guess is None)
+    solve = _Solve(operator, source, [out], [shift], guess, **options)
+    _finish_in_double(solve, out, shift, zero=guess is None)
     return solve.finish()
 
 
-def _finish_in_double(solve: Solve, number: int, *, zero: bool = False) -> None:
+def _finish_in_double(solve: _Solve, out: ColourField, shift: float, *, zero: bool = False) -> None:
     """Bring one solution of a solve to its tolerance by conjugate gradients of its own."""
-    operator, out, shift = solve.operator, solve.outs[number], solve.shifts[number]
-    with operator.borrowed_solver(1) as solver, operator.borrowed(1, solve.source.parity) as (residual,):
+    operator, solver = solve.operator, solve.operator.solver(1)
+    with operator.borrowed(1, solve.source.parity) as (residual,):
 
         def attempt(residual2: float, keep: bool) -> int:
             solver.begin(residual.values, keep)
@@ -67,25 +200,24 @@ def multishift_cg(
 ) -> SolveInfo:
     """Set outs[k] = (D^dagger D + shifts[k])^-1 source for all k in the Krylov space of the smallest shift.
 
-    The residual at a check is that of the smallest shift. A shift that has reached the tolerance is left alone. Where
-    rounding left a true residual above it, that shift is finished by conjugate gradients of its own.
+    A shift that has reached the tolerance is left alone. Where rounding left a true residual above it, that shift is
+    finished by conjugate gradients of its own.
     """
-    solve = Solve(operator, source, outs, shifts, **options)
-    if not solve.start():
+    solve = _Solve(operator, source, outs, shifts, **options)
+    if solve.norm2 == 0:
         return solve.finish()
-    order = [int(k) for k in np.argsort(solve.shifts, kind="stable")]
-    smallest = solve.shifts[order[0]]
-    with operator.borrowed_solver(len(order)) as solver:
-        solver.begin(source.values, False)
-        solutions = [solve.outs[k] for k in order]
-        differences = np.array([solve.shifts[k] - smallest for k in order])
-        state = solve.iterate(operator, solver, solutions, differences, smallest, solve.target2)
+    order = [int(k) for k in np.argsort(shifts, kind="stable")]
+    smallest = shifts[order[0]]
+    solver = operator.solver(len(order))
+    solver.begin(source.values, False)
+    differences = np.array([shifts[k] - smallest for k in order])
+    state = solve.iterate(operator, solver, [outs[k] for k in order], differences, smallest, solve.target2)
     for k in order:
         if state == CONVERGED:
-            _finish_in_double(solve, k)
+            _finish_in_double(solve, outs[k], shifts[k])
         else:
             with operator.borrowed(1, source.parity) as (residual,):
-                solve.add_result(solve.true_residual(residual, solve.outs[k], solve.shifts[k]))
+                solve.add_result(solve.true_residual(residual, outs[k], shifts[k]))
     return solve.finish()
 
 
@@ -106,15 +238,13 @@ def mixed_cg(
     while the search direction is kept (reliable updates: Sleijpen and van der Vorst 1996; Clark et al.,
     arXiv:0911.3191).
     """
-    _require_pair(operator, single)
-    solve = Solve(operator, source, [out], [shift], **options)
-    if not solve.start(guess):
-        return solve.finish()
+    pair = [(one.precision, one.dims, one.mass) for one in (operator, single)]
+    if pair != [("f64", operator.dims, operator.mass), ("f32", operator.dims, operator.mass)]:
+        raise SpecError(f"`operator` in f64 and `single` in f32 must have one lattice and mass. Got {pair}")
+    solve = _Solve(operator, source, [out], [shift], guess, **options)
     grid, length, parity = operator.grid, float(np.sqrt(solve.norm2)), source.parity
-    with ExitStack() as stack:
-        (residual,) = stack.enter_context(operator.borrowed(1, parity))
-        narrow, part = stack.enter_context(single.borrowed(2, parity))
-        solver = stack.enter_context(single.borrowed_solver(1))
+    solver = single.solver(1)
+    with operator.borrowed(1, parity) as (residual,), single.borrowed(2, parity) as (narrow, part):
 
         def attempt(residual2: float, keep: bool) -> int:
             # In units of |b|, so that no source is too small for single precision.
@@ -122,24 +252,12 @@ def mixed_cg(
             solver.begin(narrow.values, keep)
             part.zero()
             goal = max(solve.target2, RELIABLE**2 * residual2) / solve.norm2
-            state = solve.iterate(single, solver, [part], np.zeros(1), shift, goal, unit2=1.0)
+            state = solve.iterate(single, solver, [part], np.zeros(1), shift, goal)
             grid.widen_colours(out.values, part.values, 1.0, length, parity)
             return state
 
         solve.finish_one(attempt, out, shift, residual, zero=guess is None)
     return solve.finish()
-
-
-def _require_pair(operator: StaggeredOperator, single: StaggeredOperator) -> None:
-    if (operator.precision, single.precision) != ("f64", "f32"):
-        raise SpecError(
-            f"`operator` must be in f64 and `single` in f32. Got {operator.precision} and {single.precision}"
-        )
-    if operator.dims != single.dims or operator.mass != single.mass:
-        raise SpecError(
-            f"`single` must have the lattice and mass of `operator`, {operator.dims} and {operator.mass}. "
-            f"Got {single.dims} and {single.mass}"
-        )
 
 
 class Inverter:
@@ -199,15 +317,18 @@ class Inverter:
         """Set out = A(mass)^-1 source, to a relative residual of `tolerance`."""
         self.take_up()
         solver = cg if self._single is None else partial(mixed_cg, single=self._single)
-        info = solver(
-            self.operator,
-            source=source,
-            out=out,
-            shift=mass**2 - self.mass**2,
-            guess=guess,
-            **self._options(tolerance),
+        shift, most = mass**2 - self.mass**2, self._max_iterations
+        self._count(
+            solver(
+                self.operator,
+                source=source,
+                out=out,
+                shift=shift,
+                guess=guess,
+                tolerance=tolerance,
+                max_iterations=most,
+            )
         )
-        self._count(info)
 
     def solve_shifted(
         self,
@@ -220,9 +341,9 @@ class Inverter:
     ) -> None:
         """Set outs[k] = (A(mass) + shifts[k])^-1 source, all at the price of one solve."""
         self.take_up()
-        offset = mass**2 - self.mass**2
-        options = self._options(tolerance)
-        self._count(multishift_cg(self.operator, source, outs, [s + offset for s in shifts], **options))
+        offset, most = mass**2 - self.mass**2, self._max_iterations
+        shifts = [shift + offset for shift in shifts]
+        self._count(multishift_cg(self.operator, source, outs, shifts, tolerance=tolerance, max_iterations=most))
 
     def apply(
         self, rational: Rational, source: ColourField, out: ColourField, *, mass: float, tolerance: float
@@ -234,9 +355,6 @@ class Inverter:
         out.scale(rational.constant)
         for part, residue in zip(parts, rational.residues, strict=True):
             out.add(part, residue)
-
-    def _options(self, tolerance: float) -> SolveOptions:
-        return {"tolerance": tolerance, "max_iterations": self._max_iterations}
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

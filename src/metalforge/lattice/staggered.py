@@ -123,7 +123,7 @@ class StaggeredOperator(OnGrid):
         self.gauge = gauge
         self._hopping = self.grid.staggered()
         self._scratch: list[ColourField] = []
-        self._solvers: dict[int, list[Solver]] = {}
+        self._solvers: dict[int, Solver] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -203,12 +203,8 @@ class StaggeredOperator(OnGrid):
         finally:
             self._scratch.extend(lent)
 
-    @contextmanager
-    def borrowed_solver(self, shifts: int) -> Iterator[Solver]:
-        """Lend the workspace of a solve; a solve inside another one's callback gets one of its own."""
-        kept = self._solvers.setdefault(shifts, [])
-        solver = kept.pop() if kept else self._hopping.solver(shifts)
-        try:
-            yield solver
-        finally:
-            kept.append(solver)
+    def solver(self, shifts: int) -> Solver:
+        """Return the workspace of solves with so many shifts, kept so that none allocates."""
+        if shifts not in self._solvers:
+            self._solvers[shifts] = self._hopping.solver(shifts)
+        return self._solvers[shifts]

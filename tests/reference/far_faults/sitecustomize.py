@@ -44,7 +44,9 @@ def _dies(module):
 
 def _nan(module):
     """Now and then an update of a chain starts from a link that is not a number."""
-    from metalforge.lattice.faults import faults_at
+    tests = Path(__file__).resolve().parents[2]
+    sys.path += [str(tests), str(tests.parent)]
+    from reference.spoiled_chains import faults_at
 
     spoiling = faults_at({(stream, step): "nan" for stream in range(12) for step in range(7 + stream, 400, 29)})
     spoiling.__enter__()

@@ -13,8 +13,8 @@ from metalforge.campaign.running.orders import Volley
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.seals import doubt, seal_of, sealed
 from metalforge.campaign.spec import Budget
-from metalforge.testing import faults_at
 from reference.small_campaigns import ROUNDS
+from reference.spoiled_chains import faults_at
 
 
 @pytest.fixture

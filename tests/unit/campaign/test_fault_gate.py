@@ -20,9 +20,9 @@ from metalforge.lattice import GaugeField
 from metalforge.lattice.campaign import point as lattice_point
 from metalforge.lattice.run import ChainRun
 from metalforge.plasma.campaign import point as plasma_point
-from metalforge.testing import faults_at, inject, particle_faults_at
 from reference.command_line import call
 from reference.small_campaigns import FREEZES, PARTICLES, QUICK, ROUNDS, run_until
+from reference.spoiled_chains import faults_at, inject, particle_faults_at
 from reference.wide_engine import WideEngine, with_cards
 
 SPEC = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))

@@ -21,8 +21,7 @@ from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
 from metalforge.lattice.observables import pion_correlator
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
-from metalforge.lattice.solvers import Inverter
-from metalforge.lattice.solving import SolverError
+from metalforge.lattice.solvers import Inverter, SolverError
 
 SEAS = {
     "four": {"flavors": (4,), "masses": (0.2,)},

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from experiments.chain_faults import FAULTS, inject
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import ChainFaultError
 from metalforge.lattice import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
-from metalforge.testing import FAULTS, faults_at, inject
+from reference.spoiled_chains import faults_at
 
 ALGORITHMS = ("heatbath", "hmc")
 

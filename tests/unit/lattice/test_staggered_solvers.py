@@ -1,12 +1,11 @@
-"""Solvers: exact cases, what they promise about the residual, and how they are watched, stopped and refused."""
+"""Solvers: exact cases, what they promise about the residual, and what they refuse."""
 
 import numpy as np
 import pytest
 
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.solvers import cg, mixed_cg, multishift_cg
-from metalforge.lattice.solving import SolverError, iteration_cost
+from metalforge.lattice.solvers import SolverError, cg, mixed_cg, multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import staggered
 
@@ -65,8 +64,6 @@ class TestSolutions:
     def test_the_residual_is_the_true_one_and_below_the_tolerance(self, operator, single, kind, parity, shift):
         source = noise(operator, parity)
         out, info = solve(kind, operator, single, source, shift=shift)
-        assert info.converged
-        assert not info.interrupted
         assert info.residual <= 1e-10
         assert info.residual == pytest.approx(true_residual(operator, source, out, shift), rel=1e-3)
 
@@ -80,11 +77,10 @@ class TestSolutions:
         host[0, 0, 0, 0, 1] = 1
         source = ColourField(field, 0)
         source.from_host(host)
-        even, info = solve(kind, operator, single, source, tolerance=1e-12)
+        even, _ = solve(kind, operator, single, source, tolerance=1e-12)
         odd = ColourField(field, 1)
         operator.hop(odd, even)
         propagator = mass * even.to_host() - odd.to_host()
-        assert info.converged
         assert np.max(np.abs(propagator[..., 1] - staggered.free_propagator(dims, mass))) <= 1e-11
         assert np.all(propagator[..., [0, 2]] == 0)
 
@@ -100,10 +96,6 @@ class TestSolutions:
         ]
         # the smallest shift decides; the others end early and are not worked on any more
         assert info.iterations == pytest.approx(max(alone), abs=3)
-        floor = iteration_cost(source.sites, "f64")[0] * info.iterations
-        per_update = iteration_cost(source.sites, "f64", 2.0)[0] - iteration_cost(source.sites, "f64", 1.0)[0]
-        updates = (info.flops - floor) / per_update
-        assert updates == pytest.approx(sum(alone) - max(alone), rel=0.1, abs=40 * len(SHIFTS))
 
     def test_one_shift_is_conjugate_gradients(self, operator, single):
         source = noise(operator)
@@ -116,7 +108,6 @@ class TestSolutions:
         source = noise(operator)
         double, mixed = (solve(kind, operator, single, source)[1] for kind in ("cg", "mixed"))
         assert mixed.iterations <= 1.1 * double.iterations
-        assert mixed.bytes <= 0.7 * double.bytes
 
     @pytest.mark.parametrize("kind", ["cg", "mixed"])
     def test_a_guess_is_where_the_search_starts(self, operator, single, kind):
@@ -125,19 +116,16 @@ class TestSolutions:
         kept = rough.values.copy()
         out, info = solve(kind, operator, single, source, guess=rough)
         _, from_zero = solve(kind, operator, single, source)
-        assert info.converged
         assert info.iterations < from_zero.iterations
         assert cheap.iterations < from_zero.iterations
         assert np.array_equal(rough.values, kept)
         again = solve(kind, operator, single, source, guess=out)[1]
         assert again.iterations == 0
-        assert again.converged
 
     def test_a_guess_may_be_the_field_of_the_solution(self, operator):
         source = noise(operator)
         out, first = solve("cg", operator, None, source, tolerance=1e-4)
-        info = cg(operator, source, out, tolerance=1e-10, max_iterations=2000, guess=out)
-        assert info.converged
+        cg(operator, source, out, tolerance=1e-10, max_iterations=2000, guess=out)
         assert true_residual(operator, source, out) <= 1e-10 * (1 + 1e-3)
         assert first.iterations > 0
 
@@ -145,7 +133,7 @@ class TestSolutions:
     def test_nothing_comes_of_nothing(self, operator, single, kind):
         out, info = solve(kind, operator, single, ColourField(operator, 0))
         assert out.norm2() == 0
-        assert (info.iterations, info.residual, info.converged) == (0, 0.0, True)
+        assert info == (0, 0.0)
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("size", [1e-30, 1e30])
@@ -166,130 +154,19 @@ class TestSolutions:
 
     def test_single_precision_alone(self, single):
         source, out = noise(single, 0, "f32"), ColourField(single, 0, "f32")
-        info = cg(single, source, out, tolerance=1e-4, max_iterations=2000)
-        assert info.converged
+        cg(single, source, out, tolerance=1e-4, max_iterations=2000)
         assert true_residual(single, source, out) <= 1.01e-4
-
-
-class TestWatching:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_the_interval_changes_nothing_but_the_reports(self, operator, single, kind):
-        source, found = noise(operator), []
-        for interval in (1, 7, 10**6):
-            out, info = solve(kind, operator, single, source, check_interval=interval)
-            assert [n for n, _ in info.history] == list(range(interval, info.iterations + 1, interval))
-            found.append((out.values, info.iterations, info.residual))
-        for values, iterations, residual in found[1:]:
-            assert np.array_equal(values, found[0][0])
-            assert (iterations, residual) == found[0][1:]
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_the_interval_can_be_changed_on_the_way(self, operator, single, kind):
-        source, seen = noise(operator), []
-
-        def double(iteration, residual):
-            seen.append(iteration)
-            return 2 ** len(seen)
-
-        out, info = solve(kind, operator, single, source, check_interval=1, on_check=double)
-        plain, wanted = solve(kind, operator, single, source)
-        assert seen == [2**n - 1 for n in range(1, len(seen) + 1)]
-        assert np.array_equal(out.values, plain.values)
-        assert info.iterations == wanted.iterations
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_a_solve_can_be_stopped(self, operator, single, kind):
-        source = noise(operator)
-        out, info = solve(
-            kind, operator, single, source, check_interval=5, on_check=lambda n, _: "stop" if n >= 20 else None
-        )
-        assert (info.iterations, info.interrupted, info.converged) == (20, True, False)
-        assert info.residual == pytest.approx(true_residual(operator, source, out), rel=1e-3)
-        assert info.residual > 1e-10
-
-    def test_a_watcher_stops_a_solve_that_stalls(self, field, single):
-        """A mass of 1e-6 leaves a plateau; one of 0.5 does not. The same watcher tells them apart."""
-
-        def watcher():
-            seen = [np.inf] * 5
-
-            def patience(iteration, residual):
-                seen.append(residual)
-                return "stop" if residual > 0.5 * seen[-6] else None
-
-            return patience
-
-        found = {}
-        for mass in (1e-6, 0.5):
-            operator = StaggeredOperator(field, mass)
-            found[mass] = solve("cg", operator, single, noise(field), on_check=watcher())[1]
-        assert found[1e-6].interrupted
-        assert not found[1e-6].converged
-        assert found[1e-6].iterations < 2000
-        assert found[0.5].converged
-        assert not found[0.5].interrupted
-
-    def test_a_callback_may_solve(self, operator, single):
-        """With the same operator: each solve has a workspace of its own."""
-        source, inner = noise(operator), []
-
-        def on_check(iteration, residual):
-            inner.append(solve("cg", operator, single, noise(operator, step=1), tolerance=1e-6)[0].values)
-
-        out, info = solve("cg", operator, single, source, check_interval=40, on_check=on_check)
-        assert np.array_equal(out.values, solve("cg", operator, single, source)[0].values)
-        assert len(inner) >= 2
-        assert all(np.array_equal(inner[0], other) for other in inner)
-        assert info.converged
-
-    def test_an_exception_of_a_callback_ends_the_solve_and_leaves_the_operator_usable(self, operator, single):
-        def fail(iteration, residual):
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            solve("cg", operator, single, noise(operator), on_check=fail)
-        assert solve("cg", operator, single, noise(operator))[1].converged
-
-    def test_the_history_is_what_the_callback_saw(self, operator, single):
-        seen = []
-        _, info = solve(
-            "cg", operator, single, noise(operator), check_interval=20, on_check=lambda *check: seen.append(check)
-        )
-        assert info.history == tuple(seen)
-        residuals = [r for _, r in info.history]
-        assert len(residuals) >= 4
-        assert residuals[-1] < 1e-3 * residuals[0]
-
-
-class TestCosts:
-    @pytest.mark.parametrize("kind", ["cg", "multishift"])
-    def test_they_are_those_of_the_iterations(self, operator, single, kind):
-        source = noise(operator)
-        _, info = solve(kind, operator, single, source)
-        flops, moved = iteration_cost(source.sites, "f64")
-        assert info.flops == pytest.approx(info.iterations * flops, rel=0.03)
-        assert info.bytes == pytest.approx(info.iterations * moved, rel=0.03)
-        assert 0 < info.seconds < 60
-
-    def test_a_site_takes_two_hops_and_six_vector_operations(self):
-        flops, moved = iteration_cost(1, "f64")
-        assert flops == 2 * 570 + 90
-        assert moved == 8 * (2 * 144 + 66)
-        assert iteration_cost(10, "f32") == (10 * flops, 5 * moved)
 
 
 class TestFailure:
     @pytest.mark.parametrize("kind", KINDS)
-    def test_too_few_iterations_raise_or_are_reported(self, operator, single, kind):
+    def test_too_few_iterations_raise(self, operator, single, kind):
         source = noise(operator)
         with pytest.raises(SolverError, match=r"1e-10\. Got .* 15 iterations") as caught:
             solve(kind, operator, single, source, max_iterations=15)
         assert isinstance(caught.value, MetalforgeError)
-        assert not caught.value.info.converged
-        out, info = solve(kind, operator, single, source, max_iterations=15, on_failure="report")
-        assert (info.iterations, info.converged, info.interrupted) == (15, False, False)
-        assert info.residual == pytest.approx(true_residual(operator, source, out), rel=1e-3)
-        assert info.residual == caught.value.info.residual
+        assert caught.value.info.iterations == 15
+        assert caught.value.info.residual > 1e-10
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_tolerance_below_rounding_is_an_error(self, operator, single, kind):
@@ -303,7 +180,7 @@ class TestFailure:
         host = source.to_host()
         host[0, 1, 1, 2, 0] = value
         source.from_host(host)
-        with pytest.raises(SpecError, match=rf"`source`.*Got \({value}.*\[0, 1, 1, 2, 0\]"):
+        with pytest.raises(SpecError, match="`source`"):
             solve(kind, operator, single, source)
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -313,8 +190,6 @@ class TestFailure:
         operator, single = (StaggeredOperator(field, MASS, precision=p) for p in ("f64", "f32"))
         with pytest.raises(SolverError, match="not finite"):
             solve(kind, operator, single, noise(field))
-        _, info = solve(kind, operator, single, noise(field), on_failure="report")
-        assert not info.converged
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -323,18 +198,9 @@ class TestFailure:
             ({"tolerance": -1e-8}, "`tolerance` must be a number in"),
             ({"tolerance": 1.0}, "`tolerance` must be a number in"),
             ({"tolerance": np.nan}, "`tolerance` must be a number in"),
-            ({"max_iterations": 0}, "`max_iterations` must be an integer >= 1"),
-            ({"max_iterations": 1.5}, "`max_iterations` must be an integer >= 1"),
-            ({"check_interval": 0}, "`check_interval` must be an integer >= 1"),
-            ({"check_interval": True}, "`check_interval` must be an integer >= 1"),
-            ({"on_failure": "ignore"}, "`on_failure` must be raise or report"),
+            ({"max_iterations": 0}, "`max_iterations`"),
             ({"shift": -(MASS**2)}, "`shift` must be a finite number above -mass"),
             ({"shift": np.nan}, "`shift` must be a finite number above -mass"),
-            ({"check_interval": 5, "on_check": lambda *_: 0}, "`check_interval` must be an integer >= 1. Got 0"),
-            (
-                {"check_interval": 5, "on_check": lambda *_: "halt"},
-                "`check_interval` must be an integer >= 1. Got 'halt'",
-            ),
         ],
     )
     def test_arguments_are_checked(self, operator, single, options, message):
@@ -356,15 +222,12 @@ class TestFailure:
         out = ColourField(operator, 0)
         with pytest.raises(SpecError, match=r"`out`.*its own"):
             multishift_cg(operator, source, [out, out], [0.0, 1.0], **options)
-        for outs, shifts in (([], []), ([out], [0.0, 1.0])):
-            with pytest.raises(SpecError, match=r"`outs`.*`shifts`.*as many"):
-                multishift_cg(operator, source, outs, shifts, **options)
 
     def test_mixed_precision_has_two_operators_of_one_mass(self, operator, single, field):
         source, out, options = noise(operator), ColourField(operator, 0), {"tolerance": 1e-8, "max_iterations": 100}
         with pytest.raises(SpecError, match=r"`operator`.*f64.*`single`.*f32"):
             mixed_cg(operator, operator, source, out, **options)
-        with pytest.raises(SpecError, match=r"`single`.*mass"):
+        with pytest.raises(SpecError, match="`single`"):
             mixed_cg(operator, StaggeredOperator(field, 0.2, precision="f32"), source, out, **options)
 
 
@@ -376,4 +239,4 @@ def test_a_solve_allocates_its_workspace_once(operator, single):
         mixed_cg(operator, single, source, out, tolerance=1e-4, max_iterations=2000)
     assert len(operator._scratch) <= 3
     assert len(single._scratch) <= 3
-    assert [len(kept) for kept in operator._solvers.values()] == [1]
+    assert len(operator._solvers) == 1

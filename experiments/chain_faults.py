@@ -19,8 +19,7 @@ The random generator says where, and in which direction. A `ChainRun` raises `Ch
 the step after it goes on. Links are reached where the CPU keeps them, so chains on a card take no flips.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -29,10 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, require_one_of
-
-from .batch import ChainBatch
-from .chain import Chain, UpdateInfo
-from .field import GaugeField
+from metalforge.lattice.chain import Chain, UpdateInfo
+from metalforge.lattice.field import GaugeField
 
 FaultName = Literal[
     "flip_exponent",
@@ -90,38 +87,6 @@ def flip_bit(field: GaugeField, bits: range, rng: np.random.Generator) -> None:
     """Flip one of these bits, counted from the lowest, of one real of the links."""
     words = _reals(field).view(np.uint64 if field.precision == "f64" else np.uint32)
     words[_somewhere(words, rng)] ^= words.dtype.type(1 << int(rng.choice(bits)))
-
-
-@contextmanager
-def faults_at(
-    planned: Mapping[tuple[int, int], FaultName], seed: int = 0
-) -> Iterator[dict[tuple[int, int], FaultName]]:
-    """Let faults happen once in chains of this process; `planned` says by (stream, step) before which update.
-
-    Gives what has not happened yet. In a batch a fault happens where the stretch begins that holds its step.
-    """
-    left = dict(planned)
-    update, take_up = Chain.update, ChainBatch.take_up
-
-    def updating(chain: Chain, **options: Any) -> UpdateInfo:
-        key = chain.spec.stream, chain.step
-        if (fault := left.pop(key, None)) is not None:
-            inject(chain, fault, np.random.default_rng([seed, *key]))
-            return chain.update(**options)
-        return update(chain, **options)
-
-    def taking(batch: ChainBatch, chains: Any = None, energies: Any = ()) -> None:
-        for chain in batch.chains if chains is None else chains:
-            due = [(stream, step) for stream, step in left if stream == chain.spec.stream and step <= chain.step]
-            for key in due:
-                inject(chain, left.pop(key), np.random.default_rng([seed, *key]))
-        take_up(batch, chains, energies)
-
-    Chain.update, ChainBatch.take_up = updating, taking  # type: ignore[assignment,method-assign]
-    try:
-        yield left
-    finally:
-        Chain.update, ChainBatch.take_up = update, take_up  # type: ignore[method-assign]
 
 
 def _wrap(chain: Chain, around: Callable[[Update, dict[str, Any]], UpdateInfo]) -> Callable[[], None]:
