@@ -10,13 +10,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from metalforge.pipeline.builder import Edits, PipelineBuilder
 from metalforge.pipeline.errors import GraphError
 from metalforge.pipeline.graph import Edge, Graph
-from metalforge.pipeline.hosts import LocalHost
+from metalforge.pipeline.inline import InlineRun
 from metalforge.pipeline.kinds import Bounded, Broadcast, Latest, Unbounded
 from metalforge.pipeline.processes import ProcessHost
 from reference.pipelines import Fountain, FragileChild, Pass, order_problems
 
 ITEMS = 40
 KINDS = st.sampled_from([Bounded(1), Bounded(2), Bounded(5), Unbounded(), Broadcast(3), Bounded(2, max_bytes=16)])
+
+
+class CrashingRun(InlineRun):
+    """A run whose processes are none, and die whenever `dies()` says so."""
+
+    def __init__(self, dies, graph, **options):
+        self.dies = dies
+        super().__init__(graph, **options)
+
+    def make_host(self, spec):
+        if spec.config.isolation == "process":
+            return ProcessHost(spec, lambda spec: FragileChild(spec, self.dies))
+        return super().make_host(spec)
 
 
 class PipelineMachine(RuleBasedStateMachine):
@@ -47,7 +60,7 @@ class PipelineMachine(RuleBasedStateMachine):
             self.next[name] = line[-1] if name == "source0" else self.rng.choice(line)
         for name, target in self.next.items():
             builder.edge(name, target, kind)
-        self.run = builder.build().start("inline", seed=seed, host_factory=self.host)
+        self.run = CrashingRun(self.dies, builder.build().graph, seed=seed).start()
 
     def fresh(self, fails=0):
         self.serial += 1
@@ -58,11 +71,6 @@ class PipelineMachine(RuleBasedStateMachine):
     def policy(self):
         return {"on_error": "retry", "retries": 2, "isolation": self.rng.choice(["thread", "process"]),
                 "checkpoint_every": self.rng.randint(1, 4), "restarts": 50}  # fmt: skip
-
-    def host(self, spec, context):
-        if spec.config.isolation == "process":
-            return ProcessHost(spec, lambda spec: FragileChild(spec, self.dies))
-        return LocalHost(spec, context, lambda: 0)
 
     def dies(self):
         died = self.rng.random() < 0.1

@@ -71,9 +71,6 @@ class RunningSum(Stage[int, int]):
     def configure(self, state, config):
         return state + config
 
-    def answer(self, state, request):
-        return state, state * request
-
 
 @dataclass
 class NeverReturns(Stage[int, int]):

@@ -18,7 +18,7 @@ from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
-from .stages import FunctionStage, OnSubstrate, Stage, is_source
+from .stages import OnSubstrate, Stage, is_source
 
 
 def check(graph: PipelineGraph) -> None:
@@ -120,10 +120,6 @@ def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
 
 def _stages(graph: PipelineGraph) -> Iterator[str]:
     for name, spec in graph.stages.items():
-        if spec.config.concurrency > 1 and not isinstance(spec.stage, FunctionStage):
-            yield f"stage `{name}` has state: `concurrency` must be 1. Got {spec.config.concurrency}"
-        if spec.config.concurrency > 1 and spec.config.isolation == "process":
-            yield f"stage `{name}` runs in a process, which does one thing at a time: `concurrency` must be 1"
         if spec.config.droppable and is_source(spec.stage):
             yield f"source `{name}` cannot be droppable: nothing is sent to it"
         if lacks := lacking(spec):

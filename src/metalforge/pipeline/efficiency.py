@@ -103,7 +103,7 @@ class EfficiencyWindow:
         utilization: dict[str, float] = {}
         for name, worker in self._run.workers.items():
             where = worker.spec.substrate_name or "host"
-            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s / worker.config.concurrency
+            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s
             utilization[where] = max(utilization.get(where, 0.0), min(1.0, busy))
             if where not in entries:
                 entries[where] = self._entry(where, name)

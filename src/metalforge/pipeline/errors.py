@@ -8,7 +8,7 @@
     |-- ChannelError
     |   |-- EndOfChannel        the clean end: the sender closed, and everything it sent was received
     |   |-- ClosedError         this end was closed by us, and used again
-    |   `-- BrokenError         the other side, or the stage that was asked, is gone; `cause` says why
+    |   `-- BrokenError         the other side is gone; `cause` says why
     `-- PipelineError           a run that failed; `failure` says where and on what
         |-- DeadlockError       every stage waits for another; the message draws who waits for whom
         |-- StageTimeoutError   a step ran past its stage's timeout

@@ -1,7 +1,7 @@
 """Where the code of a stage runs and its state lives: here, in the thread of its worker.
 
 A host has the stage's verbs: open (from the first state or a checkpoint), step (the state advances and the outputs are
-returned, or it raises and nothing changed), produce (None at the end of a source), finish, answer, configure,
+returned, or it raises and nothing changed), produce (None at the end of a source), finish, configure,
 checkpoint (equal states give equal bytes), close. Another host, in `processes`, has the same verbs and a process
 behind them; a worker does not know which it has.
 """
@@ -107,14 +107,6 @@ class LocalHost:
             yield output
         self.state = state
 
-    def run_alone(self, item: Item) -> list[Any]:
-        """Process one item without touching the state or the shared context: for concurrent steps."""
-        twin = LocalHost(self.spec, self.context.alone(), self._clock_ns)
-        try:
-            return list(twin.step(item))
-        finally:
-            twin._end_loop()
-
     def _await(self, coroutine: Any, timeout_s: float | None) -> Any:
         if self._runner is None:
             self._runner = asyncio.Runner()
@@ -147,11 +139,6 @@ class LocalHost:
     def finish(self) -> Outputs:
         """Call `finish`."""
         return self._kept(self.state, self.stage.finish(self.state))
-
-    def answer(self, request: Any) -> Any:
-        """Call `answer`."""
-        self.state, reply = self.stage.answer(self.state, request)
-        return reply
 
     def configure(self, config: Any) -> None:
         """Call `configure`."""

@@ -49,7 +49,6 @@ class InlineRun(Run):
         self._virtual = options.setdefault("clock", ManualClock())
         self.turns = 0
         super().__init__(graph, **options)
-        self.pump = self._run_until
 
     def launch(self, worker: StageWorker) -> None:
         """Add a worker to the loop."""

@@ -8,7 +8,7 @@ that the mean power of its substrate comes down to the budget.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -56,13 +56,6 @@ class Histogram:
                 return _middle(bucket)
         return _middle(max(self.counts))
 
-    def since(self, before: Mapping[int, int]) -> "Histogram":
-        """Return what was counted after `before`, an earlier copy of `counts`."""
-        part = Histogram()
-        part.counts = {b: n - before.get(b, 0) for b, n in self.counts.copy().items() if n > before.get(b, 0)}
-        part.total = sum(part.counts.values())
-        return part
-
 
 def _middle(bucket: int) -> float:
     octave, sub = bucket >> _SUB_SHIFT, bucket & (_SUB - 1)
@@ -87,17 +80,9 @@ class StageMeter:
         """When the step or the wait that is under way began; 0 between them."""
         self.latency = Histogram()
 
-    def copy(self, now_ns: int) -> "StageMeter":
-        """Return the counters as they are now, for the difference to a later look."""
-        part = StageMeter(now_ns)
-        for name in ("items", "outputs", "busy_ns", "get_ns", "put_ns", "throttled_ns"):
-            setattr(part, name, getattr(self, name))
-        part.latency.counts = self.latency.counts.copy()
-        return part
-
 
 class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One look at a stage. Times are of the window since the stage began, or since the previous look of a stream."""
+    """One look at a stage. Times are of the window since the stage began."""
 
     stage: str
     substrate: str | None
@@ -121,7 +106,6 @@ class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retries: int
     failed: int
     restarts: int
-    late_answers: int
     power: Quantity | None = None
     energy: Quantity | None = None
     """Of the whole substrate, not of the stage alone; None when its meter cannot be read."""
@@ -236,13 +220,12 @@ class Readings:
         except MeterUnavailableError:
             return None
 
-    def of(self, worker: "StageWorker", since: StageMeter | None = None) -> StageMetrics:
-        """Return the metrics of a worker since an earlier look, or since it began."""
+    def of(self, worker: "StageWorker") -> StageMetrics:
+        """Return the metrics of a worker since it began."""
         run, meter, lanes = self._run, worker.meter, list(worker.in_lanes)
-        first = since or StageMeter(meter.started_ns)
         now_ns = worker.ended_ns or run.clock_ns()
-        window_s = max(1, now_ns - first.started_ns) * 1e-9
-        latency = meter.latency.since(first.latency.counts)
+        window_s = max(1, now_ns - meter.started_ns) * 1e-9
+        latency = meter.latency
         p50, p99 = latency.percentile(50), latency.percentile(99)
         energy = self.energy(worker)
         lost = {n: worker.past[n] + sum(getattr(lane, n) for lane in lanes) for n in _LOSSES}
@@ -251,15 +234,15 @@ class Readings:
             substrate=worker.spec.substrate_name,
             status=_status(worker, run.status),
             window_s=window_s,
-            items_processed=meter.items - first.items,
-            outputs=meter.outputs - first.outputs,
-            throughput_per_s=(meter.items - first.items) / window_s,
+            items_processed=meter.items,
+            outputs=meter.outputs,
+            throughput_per_s=meter.items / window_s,
             latency_p50_ms=None if p50 is None else p50 * 1e-6,
             latency_p99_ms=None if p99 is None else p99 * 1e-6,
-            utilization=min(1.0, (meter.busy_ns - first.busy_ns) * 1e-9 / window_s / worker.config.concurrency),
-            blocked_get_s=(meter.get_ns - first.get_ns) * 1e-9,
-            blocked_put_s=(meter.put_ns - first.put_ns) * 1e-9,
-            throttled_s=(meter.throttled_ns - first.throttled_ns) * 1e-9,
+            utilization=min(1.0, meter.busy_ns * 1e-9 / window_s),
+            blocked_get_s=meter.get_ns * 1e-9,
+            blocked_put_s=meter.put_ns * 1e-9,
+            throttled_s=meter.throttled_ns * 1e-9,
             queue_depth=sum(lane.queued for lane in lanes),
             queue_bytes=sum(lane.queued_bytes for lane in lanes),
             **lost,
@@ -267,7 +250,6 @@ class Readings:
             retries=meter.retries,
             failed=meter.failed,
             restarts=worker.host.restarts,
-            late_answers=worker.late_answers,
             power=None if energy is None else _power(energy, (now_ns - run._started_ns) * 1e-9),
             energy=energy,
         )

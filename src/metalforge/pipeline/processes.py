@@ -194,7 +194,6 @@ class ProcessHost:
     # The verbs of a stage, with the arguments and results that they have in `hosts.LocalHost`.
     step = partialmethod(_do, "step")
     produce = partialmethod(_do, "produce")
-    answer = partialmethod(_do, "answer")
     configure = partialmethod(_do, "configure")
     finish = partialmethod(_do, "finish", logged=False)
 

@@ -33,7 +33,6 @@ class RunCollector:
             "pipe_retries": ("Steps tried again", lambda m: m.retries),
             "pipe_errors": ("Items reported as failed", lambda m: m.failed),
             "pipe_restarts": ("Restarts of a stage's process", lambda m: m.restarts),
-            "pipe_late_answers": ("Answers that came too late", lambda m: m.late_answers),
             "pipe_busy_seconds": ("Time in steps", lambda m: m.utilization * m.window_s),
         }
         for family, (words, value) in counters.items():

@@ -125,8 +125,6 @@ def _refuse(run: "Run", plan: _Plan) -> None:
     for name, (before, after) in plan.changed.items():
         if before.stage is not after.stage:
             raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
-        if before.config.concurrency != after.config.concurrency:
-            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
     problems = [
         f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
         for name in sorted(touched & set(run.ring_of))

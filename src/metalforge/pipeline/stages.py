@@ -20,7 +20,6 @@ from metalforge.core.errors import SpecError, require_at_least, require_not_nega
 from metalforge.core.quantities import EnergyMeter
 from metalforge.core.substrate import SubstrateInfo
 
-from .errors import PipelineError
 from .items import Emit, Item
 from .lanes import END
 
@@ -33,8 +32,7 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `buffer_depth` is the capacity of an edge into this stage that does not name its channel. A `droppable` stage may be
     left out when it is too slow: items for it are dropped, and counted, instead of holding up the producer.
-    `power_budget_mw` throttles the stage when the rolling mean of its substrate's power is above it. With
-    `concurrency` n, n steps run at a time and outputs keep their order; only for stages without state.
+    `power_budget_mw` throttles the stage when the rolling mean of its substrate's power is above it.
 
     `on_error`: `stop` the run; `skip` the item as a dead letter; `retry` it `retries` times with `backoff_s` doubling,
     then do `after_retries`. `timeout_s`: a thread cannot be killed, so a late step is recognised when it returns (look
@@ -47,7 +45,6 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     buffer_depth: int = 4
     droppable: bool = False
     power_budget_mw: float | None = None
-    concurrency: int = 1
     on_error: Literal["retry", "skip", "stop"] = "stop"
     retries: int = 3
     after_retries: Literal["skip", "stop"] = "stop"
@@ -60,8 +57,7 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether this stage, when nothing follows it, is a sink of results: no droppable stage may lie before it."""
 
     def __post_init__(self) -> None:
-        counts = {"buffer_depth": self.buffer_depth, "concurrency": self.concurrency}
-        require_at_least(1, checkpoint_every=self.checkpoint_every, **counts)
+        require_at_least(1, buffer_depth=self.buffer_depth, checkpoint_every=self.checkpoint_every)
         require_at_least(0, retries=self.retries, restarts=self.restarts)
         require_not_negative(backoff_s=self.backoff_s)
         require_positive(timeout_s=self.timeout_s, power_budget_mw=self.power_budget_mw)
@@ -82,35 +78,24 @@ class OnSubstrate(Protocol):
 
 
 class Context:
-    """What a running step may ask of the runtime: its stage, item and substrate, other stages, and whether to end."""
+    """What a running step may ask of the runtime: its stage, item and substrate, and whether to end."""
 
     def __init__(
         self,
         stage: str,
         substrate: OnSubstrate | None,
         *,
-        ask: Callable[[str, Any], Any] | None = None,
         stopping: Callable[[], bool] = lambda: False,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.stage, self.substrate = stage, substrate
         self.item: Item | None = None
         self.deadline_ns: int | None = None
-        self._ask, self._stopping, self._clock_ns = ask, stopping, clock_ns
-
-    def ask(self, stage: str, request: Any) -> Any:
-        """Send a request to another stage now and go on; `get` the answer (`asking.Answer`) after the long call."""
-        if self._ask is None:
-            raise PipelineError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
-        return self._ask(stage, request)
+        self._stopping, self._clock_ns = stopping, clock_ns
 
     def cancelled(self) -> bool:
         """Whether this step should end: the run is stopping, or the step is past its timeout."""
         return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
-
-    def alone(self) -> "Context":
-        """Return another context of the same stage, for a step beside others."""
-        return Context(self.stage, self.substrate, ask=self._ask, stopping=self._stopping, clock_ns=self._clock_ns)
 
 
 class Stage(Generic[In, Out]):
@@ -137,10 +122,6 @@ class Stage(Generic[In, Out]):
     def finish(self, state: Any) -> Any:
         """Return last outputs, when all input has ended."""
         return None
-
-    def answer(self, state: Any, request: Any) -> tuple[Any, Any]:
-        """Return the next state and the reply to another stage's `ask`."""
-        raise TypeError(f"{type(self).__name__} has no answer: it cannot be asked")
 
     def configure(self, state: Any, config: Any) -> Any:
         """Return the state after `send_config(stage, config)`."""
@@ -186,10 +167,6 @@ class FunctionStage(Stage[Any, Any]):
         """Call the function; a coroutine function's coroutine is wrapped so that it returns (state, outputs)."""
         made = self.function(item, ctx) if self._context else self.function(item)
         return _with_state(state, made) if self.is_async else (state, made)
-
-    def answer(self, state: Any, request: Any) -> tuple[Any, Any]:
-        """Asking a function is calling it."""
-        return state, (self.function(request, None) if self._context else self.function(request))
 
     def __repr__(self) -> str:
         return getattr(self.function, "__qualname__", repr(self.function))
@@ -274,7 +251,7 @@ class _Adopted(Source[Any]):
     def __init__(self, impl: Any) -> None:
         self.impl = impl
         self.requires = tuple(getattr(impl, "requires", ()))  # type: ignore[misc]
-        names = ("init", "step", "produce", "finish", "answer", "configure", "state", "restore", "bind", "close")
+        names = ("init", "step", "produce", "finish", "configure", "state", "restore", "bind", "close")
         for name in names:
             if callable(getattr(impl, name, None)):
                 setattr(self, name, getattr(impl, name))

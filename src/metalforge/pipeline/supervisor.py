@@ -3,13 +3,11 @@
 The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
 """
 
-import asyncio
 import threading
 import time
 import warnings
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -23,12 +21,11 @@ from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics, Ring
-from .metrics import Readings, StageMeter, StageMetrics, StageTotals, totals_of
+from .metrics import Readings, StageMetrics, StageTotals, totals_of
 from .stages import Context, OnSubstrate, StageConfig
 from .worker import StageWorker, Stopped, Timer
 
 if TYPE_CHECKING:
-    from .asking import Answer
     from .builder import Edits, Pipeline
     from .events import EventLog
     from .graph import Graph
@@ -58,7 +55,6 @@ class Run(ABC):
         *,
         clock: "ManualClock | None" = None,
         events: "EventLog | None" = None,
-        host_factory: "Callable[[StageSpec, Context], Host] | None" = None,
     ) -> None:
         self.graph = graph.resolved()
         self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
@@ -79,8 +75,6 @@ class Run(ABC):
         self.given_up: tuple[str, ...] = ()
         """Stages that did not return from a step when the run stopped: threads abandoned, processes killed."""
         self.status: RunStatus = "new"
-        self._host_factory = host_factory
-        self.answers: weakref.WeakSet[Answer] = weakref.WeakSet()
         self._admin = threading.RLock()
         self._started_ns = 0
         for spec in self.graph.stages.values():
@@ -99,26 +93,17 @@ class Run(ABC):
 
     def make_host(self, spec: StageSpec) -> Host:
         """Return the place where a stage's code runs."""
-        name = spec.name
         context = Context(
-            name,
+            spec.name,
             spec.substrate if isinstance(spec.substrate, OnSubstrate) else None,
-            ask=lambda stage, request: self._ask(name, stage, request),
             stopping=lambda: self.aborting,
             clock_ns=self.clock_ns,
         )
-        if self._host_factory is not None:
-            return self._host_factory(spec, context)
         if spec.config.isolation == "process":
             from .processes import ProcessHost
 
             return ProcessHost(spec)
         return LocalHost(spec, context, self.clock_ns)
-
-    def _ask(self, asker: str, stage: str, request: Any) -> "Answer":
-        from .asking import ask
-
-        return ask(self, asker, stage, request)
 
     def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
         """Join two workers by a lane."""
@@ -164,9 +149,6 @@ class Run(ABC):
 
     def _release(self) -> None:  # noqa: B027 - nothing to give back by default
         """Give back what the runtime holds, when every worker has ended."""
-
-    pump: Callable[[Callable[[], bool], float | None], bool] | None = None
-    """How a step waits for an answer when all stages share one thread."""
 
     # -- words from workers ---------------------------------------------------------------------------------------
 
@@ -226,8 +208,6 @@ class Run(ABC):
         self.aborting = True
         for worker in self.all_workers():
             self.nudge(worker)
-        for answer in list(self.answers):
-            answer.refuse("the run is stopping", self.error)
         self.notify()
 
     def nudge(self, worker: StageWorker) -> None:
@@ -250,14 +230,10 @@ class Run(ABC):
                 worker.host.close()
         except Exception as closing:
             self.fail(_unexpected(worker, closing))
-        if worker.pool is not None:
-            worker.pool.close()
         with self.lock:
             worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
-                message = worker.inbox.get()
-                if message is not NUDGE and message[0] is None and message[1] in self.answers:
-                    message[1].refuse(f"stage `{worker.name}` ended before it answered")
+                worker.inbox.get()
             if worker in self.retired:
                 self.retired.remove(worker)
             if self.detached and all(w.ended for w in (*self.workers.values(), *self.retired)):
@@ -448,7 +424,7 @@ class Run(ABC):
         """
         worker = self.worker(stage)
         if isinstance(config, StageConfig):
-            for name in ("droppable", "concurrency", "isolation"):
+            for name in ("droppable", "isolation"):
                 if getattr(config, name) != getattr(worker.config, name):
                     raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
 
@@ -599,31 +575,10 @@ class Run(ABC):
         lines = [f"  {w.name}: {w.why_waiting()}" for w in self.all_workers()]
         return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
-    def stream(self) -> Iterator[dict[str, StageMetrics]]:
-        """Yield the metrics of every stage, each time for the window since the previous one."""
-        looks: dict[str, StageMeter] = {}
-        while True:
-            found = {}
-            for name, worker in self._stages().items():
-                found[name] = self.readings.of(worker, looks.get(name))
-                looks[name] = worker.meter.copy(self.clock_ns())
-            yield found
-
     # -- with -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Leave in order, without blocking the event loop."""
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
-
-    async def finished(self) -> None:
-        """Wait for the end from asynchronous code."""
-        await asyncio.to_thread(self.wait)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave in order: wait for the end after draining; after an exception, stop.

@@ -7,50 +7,14 @@ own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sle
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Any
 
 from .graph import PipelineGraph
-from .hosts import LocalHost
 from .supervisor import Run
 from .worker import StageWorker
 
 _POLL_S = 0.002
 _WATCH_S = 0.25  # how often the watchdog looks; it fails a run after two equal looks at stages that all wait
-
-
-class StepPool:
-    """Threads for concurrent steps: daemons, for an interpreter that ends waits for those of `ThreadPoolExecutor`."""
-
-    def __init__(self, size: int, name: str) -> None:
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(size)]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, work: Callable[[], Any]) -> "Future[Any]":
-        """Do `work` in one of the threads."""
-        future: Future[Any] = Future()
-        self._work.put((future, work))
-        return future
-
-    def _serve(self) -> None:
-        while (task := self._work.get()) is not None:
-            future, work = task
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-    def close(self) -> None:
-        """End the threads after the steps under way; what was not begun is given up."""
-        while self._work.qsize():
-            self._work.get()
-        for _ in self._threads:
-            self._work.put(None)
-        for thread in self._threads:
-            thread.join()
 
 
 class ThreadsRun(Run):
@@ -66,8 +30,6 @@ class ThreadsRun(Run):
 
     def launch(self, worker: StageWorker) -> None:
         """Start the thread of a worker, and the watchdog with the first."""
-        if worker.config.concurrency > 1 and isinstance(worker.host, LocalHost):
-            worker.pool = StepPool(worker.config.concurrency, f"pipeline-{worker.name}")
         thread = threading.Thread(target=self._drive, args=(worker,), name=f"pipeline-{worker.name}", daemon=True)
         self._threads.append((worker, thread))
         thread.start()

@@ -2,23 +2,21 @@
 
 A worker never blocks by itself: where it has to wait, it yields a queue and is sent what came out of it. A thread that
 calls `queue.get()` runs one worker for real; a loop that looks for non-empty queues runs all of them on one thread, in
-any order it likes. So both runtimes run this very code, and what many
-seeded schedules show holds for the threads.
+any order it likes. Both runtimes run this very code, so results of many seeded schedules hold for the threads.
 
 A border is where a worker can be paused: between items, or with outputs in `outbox` for which there was no room yet.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .errors import PipelineError, failure_of
 from .graph import StageSpec
-from .hosts import Host, LocalHost, Outputs
+from .hosts import Host, LocalHost
 from .items import Emit, Item, ItemId, payload_bytes
 from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Ring, Word
 from .metrics import StageMeter, Throttle
@@ -26,7 +24,6 @@ from .stages import is_source
 
 if TYPE_CHECKING:
     from .supervisor import Run
-    from .threads import StepPool
 
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
@@ -69,21 +66,6 @@ class Timer:
                 self._wakeup.get(True, left)
 
 
-class Done:
-    """A queue that has something when a future is done."""
-
-    def __init__(self, future: "Future[list[Any]]") -> None:
-        self._future = future
-
-    def qsize(self) -> int:
-        """Whether it is done."""
-        return int(self._future.done())
-
-    def get(self) -> None:
-        """Wait for it."""
-        wait([self._future])
-
-
 Waits: TypeAlias = Generator[Any, Any, None]
 
 
@@ -114,43 +96,27 @@ class StageWorker:
         self.waiting: Any = None
         """The queue this worker waits on; None while it works."""
         self.active = False
-        self.late_answers = 0
         self.throttle: Throttle | None = None
         self.ended_ns = 0
-        self.saved: bytes | None = None
-        """A checkpoint to start from."""
         self._skips = 0
-        self._troubles: list[_Trouble] = []
-        """Outputs that could not be addressed, and why."""
         self._stayed = 0
         """How many outputs of the present item stay in a ring with tokens."""
-        self.pool: StepPool | None = None
-        self._window: deque[tuple[Lane, Item, Future[list[Any]]]] = deque()
-        self.asking: set[Inbox] = set()
-        """Where concurrent steps wait for answers."""
         self.stream: Iterator[Any] | None = None
         """What is left of the generator whose outputs are being sent."""
 
     def is_blocked(self) -> bool:
-        """Whether this worker, and each of its concurrent steps, waits for something that only another could give."""
+        """Whether this worker waits for something that only another could give."""
         waiting = self.waiting
         if waiting is None or waiting is self.wakeup or self.gate:
             return False
-        n_open = sum(not future.done() for _, _, future in self._window.copy())
-        if n_open:
-            unanswered = sum(not queue.qsize() for queue in self.asking.copy())
-            return unanswered >= n_open and (isinstance(waiting, Done) or not waiting.qsize())
         return hasattr(waiting, "put") and not waiting.qsize()
 
     def is_overdue(self, slack_s: float) -> bool:
         """Whether a step in a thread is past its timeout by more than `slack_s`."""
-        timeout_s = self.config.timeout_s
-        if timeout_s is None or self.ended or self.abandoned or not isinstance(self.host, LocalHost):
+        if self.ended or self.abandoned or not isinstance(self.host, LocalHost):
             return False
-        deadlines = [self.host.context.deadline_ns or 0]
-        deadlines += [i.started + int(timeout_s * 1e9) for _, i, f in self._window.copy() if i.started and not f.done()]
-        now_ns = self.run.clock_ns()
-        return any(deadline and now_ns > deadline + int(slack_s * 1e9) for deadline in deadlines)
+        deadline_ns = self.host.context.deadline_ns
+        return deadline_ns is not None and self.run.clock_ns() > deadline_ns + int(slack_s * 1e9)
 
     def why_waiting(self) -> str:
         """Return what this worker waits for, in words."""
@@ -159,9 +125,6 @@ class StageWorker:
             return "ended"
         if waiting is None:
             return "working"
-        for answer in list(self.run.answers):
-            if waiting is answer.queue or answer.queue in self.asking.copy():
-                return f"waits for an answer from {answer.stage}"
         if waiting is self.inbox:
             return f"waits for an item from {', '.join(lane.source for lane in self.in_lanes) or 'nothing'}"
         if waiting is self.wakeup:
@@ -179,24 +142,21 @@ class StageWorker:
     def life(self) -> Waits:
         """Run the stage from open to close; yields the queues it waits on."""
         clock_ns, meter, inbox, run = self.run.clock_ns, self.meter, self.inbox, self.run
-        explore = run.explore
         if run.aborting:
             raise Stopped
-        self.host.open(self.saved)
+        self.host.open()
         self.opened = True
         while True:
             if self.gate or self.orders or run.aborting:
                 yield from self._attend()
             if not self.exhausted and self.bond == "attached":
-                if explore:
+                if run.explore:
                     yield TICK
                 if self.draining:
                     self._exhaust()
                 elif not inbox.qsize() and self._may_produce():
-                    yield from self._produce()
+                    yield from self._work(self._produce)
                     continue
-            if self._window:
-                yield from self._reap(self.config.concurrency)
             if self.closing and not inbox.qsize():
                 run.settle(self)
             began = meter.since_ns = clock_ns()
@@ -207,25 +167,21 @@ class StageWorker:
             if message is NUDGE:
                 continue
             lane, body = message
-            if lane is None:
-                if body is CLOSE:
-                    for out in self.out_lanes:
-                        out.close()
-                    return
-                if body is DETACH:
-                    self._detach()
-                    continue
-                yield from self._obey(body)
+            if body is CLOSE:
+                for out in self.out_lanes:
+                    out.close()
+                return
+            if body is DETACH:
+                self._detach()
+            elif body is FINISH:
+                yield from self._finish()
             elif body is END:
                 lane.ended = True
                 run.lane_ended(self, lane)
             else:
                 item = lane.take(body)
                 item.received = now
-                if self.pool is None:
-                    yield from self._consume(lane, item)
-                else:
-                    self._submit(lane, item, self.pool)
+                yield from self._work(partial(self._step, item), item, lane)
 
     def _attend(self) -> Waits:
         """Stop, take orders, or wait at the gate."""
@@ -252,98 +208,59 @@ class StageWorker:
                 self.bond = "detached"
         self.run.notify()
 
-    def _obey(self, body: Any) -> Waits:
-        """Follow a word of the supervisor, or answer another stage."""
-        if body is FINISH:
-            yield from self._reap(1)
-            began = self.run.clock_ns()
-            outputs = yield from self._attempt(None, self.host.finish)
-            self.meter.busy_ns += self.run.clock_ns() - began
-            if outputs:
-                if not self._may_produce():
-                    raise PipelineError(f"stage `{self.name}` has last outputs and its cycle has no token left")
-                yield from self._deliver(outputs, None, self.host.finish)
-                self._return_token()
-            self.finished = True
-            self.run.settle(self)
-        else:
-            began = self.run.clock_ns()
-            body.serve(self.host)
-            self.meter.busy_ns += self.run.clock_ns() - began
+    def _finish(self) -> Waits:
+        """Send the last outputs, now that all input has ended."""
+        began = self.run.clock_ns()
+        outputs = yield from self._attempt(None, self.host.finish)
+        self.meter.busy_ns += self.run.clock_ns() - began
+        if outputs:
+            if not self._may_produce():
+                raise PipelineError(f"stage `{self.name}` has last outputs and its cycle has no token left")
+            yield from self._deliver(outputs, None, self.host.finish)
+            self._return_token()
+        self.finished = True
+        self.run.settle(self)
 
     # -- work -----------------------------------------------------------------------------------------------------
 
-    def _consume(self, lane: Lane, item: Item) -> Waits:
-        """Process one item and deliver what comes of it."""
+    def _work(self, work: Callable[[], Any], item: Item | None = None, lane: Lane | None = None) -> Waits:
+        """Process one item, or produce without one; send what comes of it and count it."""
         clock_ns, meter = self.run.clock_ns, self.meter
-        item.started = began = meter.since_ns = clock_ns()
+        began = meter.since_ns = clock_ns()
         try:
-            outputs: Any = self.host.step(item)
+            outputs: Any = work()
         except Exception as error:
-            outputs = yield from self._attempt(item, lambda: self.host.step(item), error)
-        item.ended = ended = clock_ns()
+            outputs = yield from self._attempt(item, work, error)
+        ended = clock_ns()
         meter.since_ns = 0
         meter.busy_ns += ended - began
-        if type(outputs) is list:
-            if self._post(outputs, item):
-                yield from self._settle()
-            if self.outbox:
-                yield from self._flush()
-        else:
-            yield from self._deliver(outputs, item, lambda: self.host.step(item))
-        self._account(lane, item)
-        if self.throttle is not None:
-            yield from self._rest(self.throttle)
-
-    def _rest(self, throttle: Throttle) -> Waits:
-        """Wait until the substrate is within the power budget."""
-        if (rest_s := throttle.rest_s()) > 0:
-            began = self.run.clock_ns()
-            yield Timer(began + int(rest_s * 1e9), self.run.clock_ns, self.wakeup)
-            self.meter.throttled_ns += self.run.clock_ns() - began
-
-    def _submit(self, lane: Lane, item: Item, pool: "StepPool") -> None:
-        """Start one of several concurrent steps; when it is done it nudges this worker."""
-        future = pool.submit(partial(self._step_alone, item))
-        self._window.append((lane, item, future))
-        future.add_done_callback(lambda _: self.inbox.put(NUDGE))
-
-    def _step_alone(self, item: Item) -> list[Any]:
-        assert isinstance(self.host, LocalHost)
-        item.started = self.run.clock_ns()
-        try:
-            return self.host.run_alone(item)
-        finally:
-            item.ended = self.run.clock_ns()
-
-    def _reap(self, room: int) -> Waits:
-        """Deliver the outputs of concurrent steps in the order of their items, until fewer than `room` are open."""
-        while self._window:
-            lane, item, future = self._window[0]
-            if not future.done():
-                if len(self._window) < room:
-                    return
-                yield Done(future)
-            error = future.exception()
-            outputs = future.result() if error is None else None
-            if isinstance(error, Exception):
-                outputs = yield from self._attempt(item, partial(self._step_alone, item), error)
-            self._window.popleft()
-            self.meter.busy_ns += item.ended - item.started
-            if outputs:
-                yield from self._deliver(outputs, item, partial(self._step_alone, item))
-            self._account(lane, item)
-
-    def _account(self, lane: Lane, item: Item) -> None:
-        """Count an item as processed, when everything it led to has been sent."""
-        meter = self.meter
-        meter.items += 1
-        meter.latency.add(item.ended - item.started)
-        if self.run.events is not None:
-            self.run.events.item(self.name, item)
+        if item is not None:
+            item.started, item.ended = began, ended
+        if outputs:
+            yield from self._deliver(outputs, item, work)
         if self.run.ring_of:
             self._return_token()
-        lane.done += 1
+        if outputs is None:  # the end of a source
+            self._exhaust()
+            return
+        meter.items += 1
+        if lane is None or item is None:
+            meter.latency.add(ended - began)
+        else:
+            meter.latency.add(item.ended - item.started)
+            if self.run.events is not None:
+                self.run.events.item(self.name, item)
+            lane.done += 1
+        if self.throttle is not None and (rest_s := self.throttle.rest_s()) > 0:
+            began = clock_ns()
+            yield Timer(began + int(rest_s * 1e9), clock_ns, self.wakeup)
+            meter.throttled_ns += clock_ns() - began
+
+    def _step(self, item: Item) -> Any:
+        return self.host.step(item)  # the host of the moment: a stage may move between two attempts
+
+    def _produce(self) -> Any:
+        return self.host.produce()
 
     def _return_token(self) -> None:
         """Give the token of the item just processed back, unless it went on around the ring."""
@@ -356,41 +273,20 @@ class StageWorker:
         ring = self.run.ring_of.get(self.name)
         return ring is None or ring.enter()
 
-    def _produce(self) -> Waits:
-        """Make the next outputs of a source."""
-        clock_ns, meter = self.run.clock_ns, self.meter
-        began = clock_ns()
-        try:
-            outputs: Any = self.host.produce()
-        except Exception as error:
-            outputs = yield from self._attempt(None, self.host.produce, error)
-        ended = clock_ns()
-        meter.busy_ns += ended - began
-        if outputs is None:
-            if self.run.ring_of:
-                self._return_token()
-            self._exhaust()
-            return
-        meter.items += 1
-        meter.latency.add(ended - began)
-        if outputs:
-            yield from self._deliver(outputs, None, self.host.produce)
-        if self.run.ring_of:
-            self._return_token()
-        if self.throttle is not None:
-            yield from self._rest(self.throttle)
-
     def _exhaust(self) -> None:
         self.exhausted = True
         self.run.settle(self)
 
     def _attempt(self, item: Item | None, work: Callable[[], Any], error: Exception | None = None) -> Any:
-        """Do `work` by the stage's error policy; returns its outputs, or nothing when the item was skipped."""
-        attempts = 0 if error is None else 1
-        config = self.config
+        """Do `work` by the stage's error policy; returns its outputs, or nothing when the item was skipped.
+
+        With an `error`, the first attempt was made already and raised that.
+        """
+        config, clock_ns = self.config, self.run.clock_ns
+        attempts = 0
         while True:
+            attempts += 1
             if error is None:
-                attempts += 1
                 try:
                     outputs = work()
                     self._skips = 0
@@ -399,36 +295,33 @@ class StageWorker:
                     error = raised
             if self.run.aborting:
                 raise Stopped
-            retry = config.on_error == "retry" and attempts <= config.retries
-            if retry:
-                self.meter.retries += 1
-                due = self.run.clock_ns() + int(config.backoff_s * 2 ** (attempts - 1) * 1e9)
-                if config.backoff_s:
-                    yield Timer(due, self.run.clock_ns, self.wakeup)
-                elif self.run.explore:
-                    yield TICK
-                if self.run.aborting:
-                    raise Stopped
-                error = None
-                continue
-            action = config.after_retries if config.on_error == "retry" else config.on_error
-            self._skips += 1
-            if item is None and self._skips > config.retries:  # a source that only fails has nothing to skip to
-                action = "stop"
-            self.meter.failed += 1
-            self.run.report(failure_of(self.name, item, error, attempts=attempts, action=action), error)
-            if action == "stop":
+            if config.on_error != "retry" or attempts > config.retries:
+                break
+            self.meter.retries += 1
+            if config.backoff_s:
+                due_ns = clock_ns() + int(config.backoff_s * 2 ** (attempts - 1) * 1e9)
+                yield Timer(due_ns, clock_ns, self.wakeup)
+            elif self.run.explore:
+                yield TICK
+            if self.run.aborting:
                 raise Stopped
-            return []
+            error = None
+        action = config.after_retries if config.on_error == "retry" else config.on_error
+        self._skips += 1
+        if item is None and self._skips > config.retries:  # a source that only fails has nothing to skip to
+            action = "stop"
+        self.meter.failed += 1
+        self.run.report(failure_of(self.name, item, error, attempts=attempts, action=action), error)
+        if action == "stop":
+            raise Stopped
+        return []
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def _deliver(self, outputs: Outputs, parent: Item | None, again: Callable[[], Any]) -> Waits:
+    def _deliver(self, outputs: Any, parent: Item | None, again: Callable[[], Any]) -> Waits:
         """Send what a step made, one output after the other; `again` repeats a step whose generator raises."""
-        if isinstance(outputs, list):
-            if self._post(outputs, parent):
-                yield from self._settle()
-            yield from self._flush()
+        if type(outputs) is list:
+            yield from self._send(outputs, parent)
             return
         clock_ns, sent = self.run.clock_ns, 0
         self.stream = outputs
@@ -452,7 +345,7 @@ class StageWorker:
             if output is END:
                 break
             sent += 1
-            yield from self._deliver([output], parent, again)
+            yield from self._send([output], parent)
         self.stream = None
         if parent is not None:
             parent.ended = clock_ns()
@@ -467,62 +360,45 @@ class StageWorker:
             except Exception as error:
                 self.stream = _then_raise(rest, error)
 
-    def _post(self, outputs: list[Any], parent: Item | None) -> bool:
-        """Address outputs; returns whether there was trouble that must be settled before they are sent."""
+    def _send(self, outputs: list[Any], parent: Item | None) -> Waits:
+        """Put outputs into envelopes, and these into the lanes that want them; waits wherever there is no room."""
         for output in outputs:
-            self._address(output, parent)
-        if self._troubles:
-            return True
-        if self.run.ring_of:
-            self._count_stayed()
-        return False
-
-    def _count_stayed(self) -> None:
-        """Count the outputs that stay in the ring."""
-        if (ring := self.run.ring_of.get(self.name)) is not None:
+            to = header = None
+            chain, payload = self.name if parent is None else parent.id.chain, output
+            if type(output) is Emit:
+                payload, header, chain_of_emit, to = output
+                chain = chain if chain_of_emit is None else chain_of_emit
+            sequence = self.sequence.get(chain, 0)
+            self.sequence[chain] = sequence + 1
+            parents = () if parent is None else (parent.id,)
+            identity, now_ns = ItemId(self.name, chain, sequence), self.run.clock_ns()
+            item = Item(identity, payload, parents, header, now_ns, payload_bytes(payload))
+            self.meter.outputs += 1
+            lanes = self.out_lanes
+            if not lanes:
+                self.meter.discarded += 1
+            elif to is not None:
+                lanes = yield from self._attempt(item, partial(self._lanes_to, to))
+            used = False
+            for lane in lanes:
+                try:
+                    wanted = lane.wants(item)
+                except PipelineError as error:
+                    wanted = yield from self._attempt(item, partial(lane.wants, item), error)
+                if wanted:
+                    self.outbox.append((lane, item.twin() if used else item))
+                    used = True
+        if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
             self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
+        if self.outbox:
+            yield from self._flush()
 
-    def _address(self, output: Any, parent: Item | None) -> None:
-        """Put an output into an envelope, and that into the outbox for each lane that wants it."""
-        to = header = None
-        chain, payload = self.name if parent is None else parent.id.chain, output
-        if type(output) is Emit:
-            payload, header, chain_of_emit, to = output
-            chain = chain if chain_of_emit is None else chain_of_emit
-        sequence = self.sequence.get(chain, 0)
-        self.sequence[chain] = sequence + 1
-        parents = () if parent is None else (parent.id,)
-        item = Item(
-            ItemId(self.name, chain, sequence), payload, parents, header, self.run.clock_ns(), payload_bytes(payload)
-        )
-        self.meter.outputs += 1
-        lanes = self.out_lanes
-        if not lanes:
-            self.meter.discarded += 1
-        elif to is not None and not (lanes := [lane for lane in lanes if lane.target == to]):
-            there = ", ".join(f"`{lane.target}`" for lane in self.out_lanes)
-            nowhere = PipelineError(
-                f"stage `{self.name}` sends to `{to}`, where it has no edge; it has edges to {there}"
-            )
-            self._troubles.append((item, partial(_raise, nowhere), nowhere))
-        used = False
-        for lane in lanes:
-            try:
-                if not lane.wants(item):
-                    continue
-            except PipelineError as error:
-                self._troubles.append((item, partial(_wanting, lane, item), error))
-                continue
-            self.outbox.append((lane, item.twin() if used else item))
-            used = True
-
-    def _settle(self) -> Waits:
-        """See to outputs that could not be addressed, by the stage's error policy."""
-        while self._troubles:
-            item, again, error = self._troubles.pop(0)
-            lanes = yield from self._attempt(item, again, error)
-            self.outbox.extend((lane, item.twin()) for lane in lanes)
-        self._count_stayed()
+    def _lanes_to(self, stage: str) -> list[Lane]:
+        """Return the lane to one stage."""
+        if lanes := [lane for lane in self.out_lanes if lane.target == stage]:
+            return lanes
+        there = ", ".join(f"`{lane.target}`" for lane in self.out_lanes)
+        raise PipelineError(f"stage `{self.name}` sends to `{stage}`, where it has no edge; it has edges to {there}")
 
     def _flush(self) -> Waits:
         """Send everything in the outbox; wherever there is no room, wait for it."""
@@ -566,18 +442,6 @@ class StageWorker:
             ring.leave()
             return lane.credits
         return None
-
-
-_Trouble: TypeAlias = tuple[Item, Callable[[], list[Lane]], PipelineError]
-"""An item, what finds its lanes if it is tried again, and why that failed."""
-
-
-def _wanting(lane: Lane, item: Item) -> list[Lane]:
-    return [lane] if lane.wants(item) else []
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
 
 
 def _then_raise(values: list[Any], error: Exception) -> Iterator[Any]:

@@ -61,7 +61,6 @@ def base():
          .edge("a", "c", Filtered("chi + 'x' > 1")), "needs a number"),
         (lambda: base().stage("n", MeteredChip("chip", Trait.F32), NeedsDouble())
          .topology(Chain("a", "n", "b", "c")), "needs f64, which substrate `chip` does not have"),
-        (lambda: base().stage("x", None, NeedsDouble(), concurrency=2).topology(Chain("a", "x", "c")), "has state"),
         (lambda: base().stage("d", None, increment, droppable=True).topology(Chain("a", "b", "d", "c")),
          "`d` is droppable and lies before the results in `c`: d -> c"),
     ],

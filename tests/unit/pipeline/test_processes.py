@@ -82,7 +82,7 @@ def test_a_closure_is_refused_with_a_hint():
     assert "module" in str(caught.value)
 
 
-def test_configuration_and_answers_survive_a_crash(tmp_path):
+def test_a_configuration_survives_a_crash(tmp_path):
     host = ProcessHost(StageSpec(name="sum", stage=RunningSum(deadly=(5,), notes=str(tmp_path))))
     host.open()
     try:
@@ -90,7 +90,6 @@ def test_configuration_and_answers_survive_a_crash(tmp_path):
         host.configure(100)
         assert host.step(Item(ItemId("s", "c", 1), 5)) == [106]
         assert host.restarts == 1
-        assert host.answer(2) == 212
     finally:
         host.close()
 
