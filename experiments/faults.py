@@ -10,7 +10,6 @@ every flag there is a false alarm.
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,10 +21,11 @@ from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
 from metalforge.campaign.running.ladder import PointLadder
 from metalforge.campaign.running.monitor import Monitor
-from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.spec import CampaignSpec, WarmUpPolicy
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.chain_files import chain_files
-from metalforge.core.rows import ChainFaultError, Phase
+from metalforge.campaign.store.records import Decided, Rows
+from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.point import LatticePoint
 from metalforge.native.cpu_engine import cpu_engine
@@ -114,28 +114,28 @@ class Gated:
         engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup, early=False)
         self._tools = Tools(spec=spec, files=chain_files(directory), monitor=monitor, engine=engine)
         self._path = directory / "chain.h5"
-        self._brief = Brief(
+        ends = Decided(what="warmup-ends", step=WARMUP, by="experiment", reason="as long as the longest")
+        self._kept = ChainLog(
             id="c0000",
             stream=task.stream,
             system=case.dims,
             coordinate=case.beta,
             start=Lattice().start_of(task.stream),
-            cheap=0,
-            warmup_ends=WARMUP,
+            substrate="cpu:0",
+            decisions=[ends],
         )
         self.take_up()
 
     def take_up(self) -> None:
         """Go on from where `keep` was called last, with a new chain and a new gate."""
-        self._point = LatticePoint(self._brief, self._tools, self._path)
+        self._log = self._kept.snapshot()
+        self._point = LatticePoint(self._kept.snapshot(), self._tools, self._path)
         self._held, self._gate = PointLadder([self._point]), Gate()
-        self._phases: list[Phase] = list(self._brief.phases)
-        self._columns = {name: list(values) for name, values in self._brief.columns.items()}
 
     def keep(self) -> None:
         """Write the chain to its file."""
         self._point.save(self._path)
-        self._brief = replace(self._brief, phases=tuple(self._phases), columns=dict(self._columns))
+        self._kept = self._log.snapshot()
 
     def block(self, fault: FaultName | None = None, rng: np.random.Generator | None = None, at: int = 0) -> str:
         """Make a block, with a fault before its update `at`; return the rule that flags it, if one does."""
@@ -155,9 +155,7 @@ class Gated:
         """Take the block as it is, flagged or not."""
         self._gate = Gate()
         for segment in self._point.take_segments():
-            self._phases += [segment.phase] * len(segment.columns["plaquette"])
-            for name, values in segment.columns.items():
-                self._columns.setdefault(name, []).extend(values)
+            self._log.take(Rows(chain=self._log.id, seconds=0.0, **segment._asdict()))
 
 
 def looked_at(task: FaultTask) -> FaultSeen:

@@ -183,5 +183,5 @@ def _block(place: _Place, segments: list[Segment], step: int) -> Block:
     order = place.order
     return Block(
         visit=order.visit, chain=place.log.id, coordinate=place.log.coordinate, segments=segments, rung=place.rung,
-        step=step, measured=order.until, done=True, digest="", seconds=0.0, substrate=order.substrate, chi=0.0,
+        step=step, done=True, digest="", seconds=0.0, substrate=order.substrate, chi=0.0,
     )  # fmt: skip

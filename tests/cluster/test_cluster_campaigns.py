@@ -1,6 +1,5 @@
 """Campaigns on clusters: the rows of one machine whatever is killed, and work for nodes that come."""
 
-import json
 import os
 import signal
 
@@ -37,19 +36,6 @@ def test_a_killed_worker_and_a_killed_node_change_no_row(nodes, whole, tmp_path)
     assert far.faults(whole) == []
     moved = [d for d in far.state.decisions if d.what == "lane" and "goes on on node" in d.reason]
     assert moved, [d.reason for d in far.state.decisions if d.what == "lane"]
-
-
-def test_numbers_that_nodes_spoil_behind_the_gate_never_reach_the_journal(nodes, told, whole, tmp_path):
-    _, bad, frail = (str(node.number) for node in nodes.nodes()[:3])
-    told.write_text(json.dumps({bad: ["spoils"], frail: ["slips"]}))
-    far = FarCampaign(tmp_path, STEADY, nodes)
-    assert far.ended(far.scan()) == 0, far.said
-    assert far.faults(whole) == []
-    reasons = [d.reason for d in far.state.decisions if d.what == "lane"]
-    assert sum("was not taken" in reason and "computed again" in reason for reason in reasons) > 3, reasons
-    given_up = [reason for reason in reasons if "quarantined after 3 failures" in reason]
-    assert len(given_up) == 1, reasons  # one that slips now and then is corrected and kept
-    assert "is not what passed the gate" in given_up[0]
 
 
 def test_a_supervisor_comes_back_and_a_driver_too(nodes, whole, tmp_path):

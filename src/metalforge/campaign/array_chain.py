@@ -23,8 +23,8 @@ from metalforge.core.rows import PHASES, ChainFaultError, Phase, Row, Rowed, Row
 
 from .running.equipment import Tools
 from .running.monitor import WarmUpVerdict
-from .running.orders import Brief
 from .running.point import PointChain, Unsound
+from .state import ChainLog
 from .theory import Configuration, Place, Theory
 
 BEGIN = 1 << 63
@@ -197,12 +197,12 @@ class ArrayPoint(PointChain):
 
     run: ArrayRun
 
-    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
+    def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         theory = tools.spec.theory
         self.telling = theory.columns()[0]
-        place = Place(brief.system, brief.coordinate, brief.start)
-        self._address = ChainAddress(theory, place, tools.spec.seed, brief.stream)
-        super().__init__(brief, tools, checkpoint)
+        place = Place(known.system, known.coordinate, known.start)
+        self._address = ChainAddress(theory, place, tools.spec.seed, known.stream)
+        super().__init__(known, tools, checkpoint)
 
     def _new(self) -> ArrayRun:
         return ArrayRun(self._address, CountedWarmUp(total=self._spec.warmup.longest))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.arrays import BriefRepr
 from metalforge.core.errors import InternalError, MetalforgeError, SpecError
-from metalforge.core.rows import PHASES, Phase
+from metalforge.core.rows import PHASES, Phase, Segment, segments_of
 
 from .analysis.evidence import EXCHANGE
 from .analysis.series import PointSeries
@@ -72,6 +72,8 @@ class ChainLog(BriefRepr):
     by_phase: Counter[Phase] = field(default_factory=Counter)
     """Updates of each phase."""
     columns: dict[str, Column] = field(default_factory=dict)
+    engines: set[str] = field(default_factory=set)
+    """Names of the engines that made its rows."""
     spool: Spool = field(default_factory=Spool)
     """Where columns that are long go."""
     visits: list[int] = field(default_factory=list)
@@ -129,12 +131,28 @@ class ChainLog(BriefRepr):
         return np.zeros(0) if there is None else there.array(self.warmup if measured else 0)
 
     @property
+    def warmup_ends(self) -> int | None:
+        """The updates of warm-up after which it was decided to measure; None before that."""
+        return next((d.step for d in self.decisions if d.what == "warmup-ends"), None)
+
+    def segments(self, end: int | None = None) -> Iterator[Segment]:
+        """Give the rows before update `end`, or all, phase by phase."""
+        return segments_of(self.phases, self.columns, end=end)
+
+    def snapshot(self) -> "ChainLog":
+        """Return a copy that a producer can be sent: rows that come later do not change it."""
+        columns = {name: column.copy() for name, column in self.columns.items()}
+        return _forked(self, columns=columns, spool=Spool(), screened=deque())
+
+    @property
     def settled(self) -> int:
         """Updates up to which no check is lacking: whoever goes on from there makes all that are."""
         return min(self.unchecked, default=self.step + 1) - 1
 
-    def close(self, block: records.BlockDone) -> None:
-        """Take where the chain is, and which configurations on the way there are to be checked."""
+    def close(self, block: records.BlockDone, isa: str) -> None:
+        """Take where the chain is, and what is to be checked on the way; `isa` is the build level of the cores."""
+        device = block.substrate.partition(".")[0]
+        self.engines.add(f"cpu:{isa}" if device.startswith("cpu") else device)
         if block.promised != "none":
             first = self.step + 1 if block.promised == "all" else block.step
             steps = set(range(first, block.step + 1))
@@ -383,7 +401,7 @@ class CampaignState(BriefRepr):
                 self._chain(record.chain).take(record)
             case records.BlockDone():
                 chain = self._chain(record.chain)
-                chain.close(record)
+                chain.close(record, self.resumed[-1].isa if self.resumed else self.opened.isa)
                 if record.began:
                     self._worked(record.substrate, chain.ladder or chain.id, record.began, record.at)
                 if record.done and record.chain == self.visits[record.visit].chain:
@@ -473,17 +491,6 @@ class CampaignState(BriefRepr):
         chain.complete = max(chain.complete, chain.step)
         for visit in [visit for visit in chain.visits if visit in self.open_visits]:
             del self.open_visits[visit]
-
-    @property
-    def build_levels(self) -> set[str]:
-        """Build levels of the kernels that it was run with."""
-        return {self.opened.isa, *(record.isa for record in self.resumed)}
-
-    def engines_of(self, chain: ChainLog) -> set[str]:
-        """Return the engines on which the rows of a chain were made, by name: cores have one per build level."""
-        cores = {f"cpu:{isa}" for isa in self.build_levels}
-        devices = {name.partition(".")[0] for name in chain.made_on}
-        return {name for device in devices for name in (cores if device.startswith("cpu") else {device})}
 
     def elapsed(self, now: float) -> float:
         """Return seconds of compute until `now`: a pause, of it or between two processes, does not count."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .report.parts import Report
     from .running.equipment import Tools
     from .running.learning import Lessons
-    from .running.orders import Brief, Snapshot
+    from .running.orders import Snapshot
     from .running.point import PointChain
     from .running.together import LadderBatch
     from .running.watch import HeadWatch
@@ -296,11 +296,11 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return where the chain of this number begins, unless somebody wants another start."""
         return ("hot", "cold")[number % 2]
 
-    def point(self, brief: "Brief", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
+    def point(self, known: "ChainLog", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
         """Return a chain, from its checkpoint or new."""
         from .array_chain import ArrayPoint
 
-        return ArrayPoint(brief, tools, checkpoint)
+        return ArrayPoint(known, tools, checkpoint)
 
     def batch(self, members: Sequence[Any]) -> "LadderBatch":
         """Return room for chains of one kind, those of `members` and as many others, that move at once."""

@@ -20,9 +20,10 @@ from metalforge import native
 from metalforge.campaign.running.equipment import OwnReader
 from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import check_room, lanes_here
-from metalforge.campaign.running.orders import Block, Brief
+from metalforge.campaign.running.orders import Block
 from metalforge.campaign.running.watch import HeadWatch
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.quantities import EnergyMeter, Quantity
 from metalforge.core.substrate import SubstrateInfo
@@ -72,10 +73,10 @@ class NodeReader(OwnReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return reader_here, (self._graph, self._spec, self._heads)
 
-    def watch(self, brief: Brief) -> HeadWatch | None:
+    def watch(self, known: ChainLog) -> HeadWatch | None:
         """Return a chain's line to the worker of this process."""
         with self._making:
-            return super().watch(brief)
+            return super().watch(known)
 
     def leave(self) -> None:
         """Nothing: other lanes ask on."""

@@ -64,38 +64,13 @@ def _full(module):
     module.NodeWorker.__init__ = beginning
 
 
-def _spoils(module, every=1):
-    """A number of a row is another one when it leaves the worker, long after the gate: in all blocks, or some."""
-    from dataclasses import replace
-
-    from metalforge.campaign.running.producer import Producer
-
-    emit, count = Producer._emit, [0]
-
-    def spoiling(self, block):
-        count[0] += bool(block.rows)
-        if block.rows and count[0] % every == 0:
-            *before, last = block.segments
-            values = last.columns["plaquette"]
-            columns = last.columns | {"plaquette": (*values[:-1], values[-1] * (1 + 1e-9))}
-            block = replace(block, segments=[*before, last._replace(columns=columns)])
-        return emit(self, block)
-
-    Producer._emit = spoiling
-
-
-def _slips(module):
-    """As one that spoils, in one block of seven."""
-    _spoils(module, every=7)
-
-
 def _clock(module):
     """The clock is a day ahead, and goes twice as fast."""
     now, began = time.time, time.time()
     time.time = lambda: began + 86_400.0 + 2.0 * (now() - began)
 
 
-_FAULTS = {"dies": _dies, "nan": _nan, "full": _full, "clock": _clock, "spoils": _spoils, "slips": _slips}
+_FAULTS = {"dies": _dies, "nan": _nan, "full": _full, "clock": _clock}
 _CHANGED = {"metalforge.campaign.report.drawing": _undrawn, "metalforge.cluster.worker": _spoiled}
 
 

@@ -14,7 +14,7 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.estimator import write_estimates
 from metalforge.campaign.running.monitor import Monitor
-from metalforge.campaign.running.orders import Brief, Order, Volley
+from metalforge.campaign.running.orders import Order, Volley
 from metalforge.campaign.running.pool import ChainPool
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.together import Together
@@ -171,7 +171,7 @@ def brief(tmp_path):
     """What a producer is told of a chain that was assigned and has no rows."""
     with Campaign.open(ROUNDS, tmp_path / "run") as campaign:
         campaign.book.write(ASSIGNED)
-        return Brief.of(campaign.state.chains["c0000"])
+        return campaign.state.chains["c0000"].snapshot()
 
 
 def tools(directory):
@@ -184,7 +184,7 @@ def tools(directory):
 def pool(tmp_path, brief):
     """The chains of a producer, with one that was taken up."""
     pool = ChainPool(tools(tmp_path / "run"))
-    pool.open(brief)
+    pool.open([brief])
     return pool
 
 
@@ -201,7 +201,7 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
     assert pool.release("c0000") == 30
     assert "c0000" not in pool
     other = ChainPool(tools(tmp_path / "run"))
-    other.open(brief)
+    other.open([brief])
     moved = other.take("c0000")
     moved.take_segments()  # what the journal has by now; the brief is from before
     assert moved.points[0].digest() == stays.points[0].digest()
@@ -219,7 +219,7 @@ def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief
     (made,) = chain.points[0].take_decisions()
     pool.save("c0000")
     again = ChainPool(tools(tmp_path / "run"))
-    again.open(brief)
+    again.open([brief])
     assert again.take("c0000").rows == chain.rows
     assert again.take("c0000").points[0].take_decisions() == [made]
 
@@ -241,7 +241,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(pool, brief, monk
     """A save that takes a second is made at most every twenty seconds of a chain's time."""
     now = [0.0]
     monkeypatch.setattr(pools.time, "monotonic", lambda: now[0])
-    pool.open(brief)
+    pool.open([brief])
     chain = pool.take("c0000")
     move(chain, 1)
     saves = []
@@ -304,9 +304,9 @@ def test_a_chain_that_fails_is_given_up_once_and_the_campaign_goes_on(tmp_path, 
 def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
     """After a crash the orders that were waiting each come again with a brief: the first takes the chain up."""
     producer = Producer(tools(tmp_path / "run"), "cpu:0", stopping=lambda: False)
-    order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", brief=brief)
+    order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", known=(brief,))
     first, second = (producer.step(None, Volley((order,)))[1][0].payload for _ in range(2))
     assert (first.segments[0].first, first.step) == (0, 10)
     assert (second.segments[0].first, second.step) == (10, 20)
-    assert first.took is brief
-    assert second.took is None
+    assert first.took
+    assert not second.took

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.state import MOST_SAMPLES, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.lines import LineFormat
@@ -105,7 +104,7 @@ def test_rows_computed_again_must_be_the_same(records):
 
 def test_what_a_chain_knows_is_what_the_journal_has(records):
     log = next(iter(fold(records).chains.values()))
-    known = Brief.of(log)
+    known = log.snapshot()
     assert known.rows == log.rows
     assert known.warmup_ends == log.warmup
 

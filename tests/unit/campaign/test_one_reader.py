@@ -11,7 +11,6 @@ import pytest
 from metalforge.campaign.running import equipment
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.spec import Budget, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
@@ -144,7 +143,7 @@ def test_what_was_read_of_a_chain_is_not_read_again_when_it_changes_producers(he
 
     heard.said.clear()
     with equipment.HeadReader(spec, running_heads.load_heads(spec)) as reader:
-        brief = Brief.of(once.chains["c0000"])
+        brief = once.chains["c0000"]
         reader.watch(brief).begin(brief.segments())
     assert reader.worker.statistics().rows == brief.rows
     assert not heard.said  # its warm-up is over

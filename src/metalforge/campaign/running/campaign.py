@@ -65,7 +65,7 @@ from .learning import Learning
 from .machines import Machines, ThisMachine
 from .monitor import Monitor
 from .notes import EnergyNotes, note_engines, note_heads, note_judged, note_use
-from .orders import pass_over, stage_of
+from .orders import Block, stage_of
 from .planner import Planner
 from .planning import planner_of
 from .producer import Producer
@@ -377,7 +377,12 @@ class Campaign(Closing):
             checks=arrangement.checker is not None,
         )
         apart = self._machines.apart(spec)
-        hear = reader.hear if apart else pass_over
+
+        def hear(block: Block) -> None:
+            if apart:
+                with self.book.reading() as state:
+                    reader.hear(block, state.chains[block.chain])
+
         screen = None
         if arrangement.screens:
             unused = set(reader.heads.unused)
@@ -504,7 +509,7 @@ def _locked(directory: Path) -> Iterator[tuple[DirectoryLock, ExitStack]]:
 
 def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane]) -> None:
     """Raise where no lane goes on bit for bit with a chain that is there."""
-    made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
+    made = {name for chain in state.chains.values() for name in chain.engines}
     for name in sorted(made):
         sums = state.spec.theory.sums_matter
         if not any(continues(one.engine, name, sums_matter=sums) for one in lanes):

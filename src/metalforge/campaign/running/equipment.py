@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.records import EMULATED_NPU
@@ -22,7 +23,7 @@ from metalforge.native.engine import BatchEngine, Engine
 
 from .heads import Heads, context_of, open_device, screens
 from .monitor import Monitor
-from .orders import Block, Brief
+from .orders import Block
 from .watch import HeadWatch
 
 DEADLINE_S = 1.0
@@ -34,7 +35,7 @@ CAPACITY = 100_000
 class Lines:
     """What a producer has of the heads."""
 
-    def watch(self, brief: Brief) -> HeadWatch | None:
+    def watch(self, known: ChainLog) -> HeadWatch | None:
         """Return a chain's line to a worker; None where nobody would ask about it."""
         return None
 
@@ -115,21 +116,20 @@ class HeadReader(Lines, Closing):
         busy = Modelled(value=seconds, unit="s", profile=profile)
         return Charge(busy, Modelled(value=joules, unit="J", profile=profile))
 
-    def watch(self, brief: Brief) -> HeadWatch | None:
+    def watch(self, known: ChainLog) -> HeadWatch | None:
         """Return a chain's line to the worker; None where nobody would ask about it."""
-        return _watch(self.spec, self.heads, self.worker, brief)
+        return _watch(self.spec, self.heads, self.worker, known)
 
     def alarm(self) -> float | None:
         """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
         return self.heads.alarm_now
 
-    def hear(self, block: Block) -> None:
-        """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
+    def hear(self, block: Block, known: ChainLog) -> None:
+        """Take rows and judgements of a producer that reads the heads in a process of its own; `known` lacks them."""
         for judged in block.judged:
             self.worker.trust.take(judged)
-        took = block.took
-        if took is not None and (watch := _watch(self.spec, self.heads, self.worker, took, listens=False)) is not None:
-            watch.begin(took.segments())
+        if block.took and (watch := _watch(self.spec, self.heads, self.worker, known, listens=False)) is not None:
+            watch.begin(known.segments())
             self._told[block.chain] = watch
         if (told := self._told.get(block.chain)) is None:
             return
@@ -153,12 +153,12 @@ class OwnReader(Lines):
         self._worker: Worker | None = None
         self._judged: deque[JudgedPair] = deque()
 
-    def watch(self, brief: Brief) -> HeadWatch | None:
+    def watch(self, known: ChainLog) -> HeadWatch | None:
         """Return a chain's line to the worker of this process."""
         if self._worker is None:
             self._worker = _worker(self._heads, self._heads.conductor(), threaded=False)
             self._worker.trust.heard = self._judged.append
-        return _watch(self._spec, self._heads, self._worker, brief)
+        return _watch(self._spec, self._heads, self._worker, known)
 
     def alarm(self) -> float | None:
         """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
@@ -181,13 +181,15 @@ def _worker(heads: Heads, conductor: NetworkConductor, **options: Any) -> Worker
     return Worker(conductor, trust=trust, **options)
 
 
-def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief, *, listens: bool = True) -> HeadWatch | None:
+def _watch(
+    spec: CampaignSpec, heads: Heads, worker: Worker, known: ChainLog, *, listens: bool = True
+) -> HeadWatch | None:
     """Return a chain's line to a worker; where its warm-up is ended elsewhere nobody `listens`."""
     if heads.domain is not None and not screens(spec):
         return None
-    if (context := context_of(spec, brief.coordinate, brief.system, brief.start)) is None:
+    if (context := context_of(spec, known.coordinate, known.system, known.start)) is None:
         return None
-    return spec.theory.watch(worker, brief.id, context, heads.stop if listens else None)
+    return spec.theory.watch(worker, known.id, context, heads.stop if listens else None)
 
 
 def steerer_of(spec: CampaignSpec, system: System) -> Steerer:

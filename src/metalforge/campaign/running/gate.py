@@ -57,11 +57,6 @@ class Flag(NamedTuple):
         """Whether no sound chain can do this: the head may have flagged a rare fluctuation."""
         return self.by != OF_HEAD
 
-    def known_to(self, held: PointLadder) -> bool:
-        """Return whether the journal has that this was thrown away, and it may be a fluctuation."""
-        known = next(point.thrown_away for point in held.points if point.id == self.chain)
-        return not self.certain and (self.update, self.by, self.head, self.rule) in known
-
     def decided(self, done: str) -> Decided:
         """Return it as a decision."""
         by_head = self.by == OF_HEAD
@@ -123,11 +118,6 @@ class Gate:
         if suspect is None:
             if flag is None:
                 return BlockVerdict()
-            if flag.known_to(held):
-                # Whoever threw it away was stopped before it came again.
-                return BlockVerdict(
-                    decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),)
-                )
             return self._send_back(held, _Suspect(flag, _rows_of(held), from_start=flag.by == IrreproducibleError.rule))
         ends = zip(held.points, suspect.rows, strict=True)
         if fault is None and any(point.rows < rows.end for point, rows in ends):

@@ -9,7 +9,7 @@ depend on what was measured and not on which chain was faster.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 
 import msgspec
@@ -23,7 +23,7 @@ from metalforge.core.errors import InternalError, SpecError
 
 from .book import Book
 from .expecting import PeakPriors
-from .orders import Block, Brief, Order, Volley
+from .orders import Block, Order, Volley
 from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
 from .suggestions import AskAhead
 from .visits import Nothing, VisitPlan
@@ -98,15 +98,12 @@ class Planner:
         # With a thousand lanes, to look at each for every block would take longer than to write it.
         self._hungry = set(range(len(self.lanes)))
         """Lanes that may have room for orders: not since they were last found full, unless one was answered."""
-        self._stocked: set[int] = set()
-        """Lanes with orders that have not been sent."""
         self._asked = list(dict.fromkeys(system for who in lanes if who.follows is None for system in who.systems))
         """Volumes whose steerers are asked, in their order."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._estimate_now = estimate_now or estimate
         self._checks = checks
         self._priors = priors or PeakPriors(spec)
-        self._until: dict[int, int] = {}
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
         self._moving: dict[str, list[tuple[int, ProducerLane]]] = {}
@@ -147,7 +144,7 @@ class Planner:
             self._pace(lane)
         orders = self._after(block, lane)
         # Orders that follow from the other blocks of a volley go with those that follow from the last one.
-        return self._send(orders, held=lane if block.more else None)
+        return self._send(orders, answered=lane, held=block.more > 0)
 
     def _pace(self, lane: ProducerLane) -> None:
         """Make the orders of a wide lane longer where its volleys are short, and shorter where they are long."""
@@ -157,16 +154,19 @@ class Planner:
             wide = self.spec.theory.wide
             lane.block = int(min(max(wanted, wide.least), wide.most))
 
-    def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
+    def _send(
+        self, orders: Sequence[Order], answered: ProducerLane | None = None, *, held: bool = False
+    ) -> list[Volley]:
         """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
+        stocked = set() if answered is None else {answered.place}
         for order in orders:
             lane = self._by_name[order.substrate]
             lane.outbox.append(order)
-            self._stocked.add(lane.place)
+            stocked.add(lane.place)
         volleys = []
-        for place in sorted(self._stocked):
+        for place in sorted(stocked):
             lane = self.lanes[place]
-            while lane.outbox and not (lane.wide and (lane is held or lane.flying >= DEPTH)):
+            while lane.outbox and not (lane.wide and ((held and lane is answered) or lane.flying >= DEPTH)):
                 sent: dict[str, Order] = {}
                 kept, load = [], 0.0
                 for order in lane.outbox:
@@ -178,7 +178,6 @@ class Planner:
                 lane.outbox[:] = kept
                 lane.flying += 1
                 volleys.append(Volley(tuple(sent.values())))
-        self._stocked = {place for place in self._stocked if self.lanes[place].outbox}
         return volleys
 
     def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
@@ -190,7 +189,10 @@ class Planner:
             return []  # the campaign begins again without it
         given_up = self.state.chains[block.chain].abandoned
         if block.released or (block.missing and not given_up):
-            return [] if self._halted() else self._again(block, lane)
+            if self._halted():
+                return []
+            self._held.pop(block.chain, None)
+            return self._released(block) if block.released else self._order(block.visit, lane)
         lane.waiting.remove(block.visit)
         self._hungry.add(lane.place)
         if block.fault and not given_up:
@@ -316,7 +318,6 @@ class Planner:
         for visit, chain in {chain.visits[-1]: chain for chain in lacking}.items():
             if visit not in self.state.open_visits:
                 lane = self._lane(chain.substrate, chain.system)
-                self._until[visit] = chain.measured
                 lane.waiting.append(visit)
                 orders += self._order(visit, lane)
         return orders
@@ -358,7 +359,7 @@ class Planner:
     def _fed(self, lane: ProducerLane, visit: Assigned) -> bool:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
-        remaining = self._until[visit.visit] - chain.measured
+        remaining = self._until(visit) - chain.measured
         return lane.waiting.count(visit.visit) * self._block(visit, lane) >= remaining
 
     def _block(self, visit: Assigned, lane: ProducerLane) -> int:
@@ -384,7 +385,6 @@ class Planner:
                 lane.nothing, lane.asked_after = found, -1 if found.ends is None else over
                 break
             self._book.write(*self._plan.records(found))
-            self._remember(found)
             made.append(found)
         return made
 
@@ -511,7 +511,6 @@ class Planner:
 
     def _give(self, visit: Assigned) -> ProducerLane:
         """Put a visit on its lane; where its substrate is gone, on one that may run its volume."""
-        self._remember(visit)
         lane = self._lane(visit.substrate, visit.system)
         lane.visits[visit.visit] = visit
         lane.waiting.append(visit.visit)
@@ -523,14 +522,15 @@ class Planner:
         able = [lane for lane in self.lanes if system in lane.who.systems] or self.lanes
         return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(system))
 
-    def _remember(self, visit: Assigned) -> None:
-        """Note at which measured update a visit is complete."""
-        chain = self.state.chains[visit.chain]
-        began = self.state.open_visits[visit.visit]
-        self._until[visit.visit] = visit.updates + (max(began - chain.warmup, 0) if began else 0)
+    def _until(self, visit: Assigned) -> int:
+        """Return at which measured update a visit is complete; one that is over moves its chain no further."""
+        chain, began = self.state.chains[visit.chain], self.state.open_visits.get(visit.visit)
+        if began is None:
+            return chain.measured
+        return visit.updates + (max(began - chain.warmup, 0) if began else 0)
 
     def _order(self, visit: int, lane: ProducerLane) -> list[Order]:
-        """Return the next order of a visit, with a brief for a producer that does not hold the chain.
+        """Return the next order of a visit, with the chain for a producer that does not hold it.
 
         Where another one does, it is asked to release it, and the order waits for that.
         """
@@ -542,25 +542,26 @@ class Planner:
         if holder is not None and holder is not lane:
             self._moving[chain] = [(visit, lane)]
             return [Order(visit=visit, chain=chain, updates=0, until=0, substrate=holder.who.substrate, release=True)]
-        brief = None
+        known: tuple[ChainLog, ...] = ()
         if holder is None:
             with self._book.reading() as state:
-                first, *others = (Brief.of(c, sorted(state.engines_of(c))) for c in state.together(chain))
-                brief = replace(first, others=others)
+                known = tuple(log.snapshot() for log in state.together(chain))
             self._held[chain] = lane
-        updates = self._block(self.state.visits[visit], lane)
+        assigned = self.state.visits[visit]
         return [
             Order(
-                visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.who.substrate,
-                brief=brief, settled=min(c.settled for c in self.state.together(chain)),
+                visit=visit,
+                chain=chain,
+                updates=self._block(assigned, lane),
+                until=self._until(assigned),
+                substrate=lane.who.substrate,
+                known=known,
+                settled=min(c.settled for c in self.state.together(chain)),
             )
-        ]  # fmt: skip
+        ]
 
-    def _again(self, block: Block, lane: ProducerLane) -> list[Order]:
-        """Return the orders that waited for a chain, or that came to a producer which does not hold it."""
-        self._held.pop(block.chain, None)
-        if block.missing:
-            return self._order(block.visit, lane)
+    def _released(self, block: Block) -> list[Order]:
+        """Return the orders that waited for a chain which another producer held."""
         moved = self._moving.pop(block.chain, [])
         if self.state.chains[block.chain].abandoned:
             for visit, to in moved:

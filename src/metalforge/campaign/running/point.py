@@ -6,7 +6,7 @@ was. What moves it, and what no sound one gives, is its theory's own.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.rows import IrreproducibleError, Phase, Row, Rowed, RowLog, Segment
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict
-from .orders import Brief, Flagged, Snapshot
+from .orders import Snapshot
 from .watch import THERMALISED
 
 KEPT_BLOCKS = 3
@@ -93,6 +94,13 @@ class PointRun(Protocol):
 Columns: TypeAlias = Mapping[str, Sequence[float]]
 
 
+class Recorded(NamedTuple):
+    """The rows of a chain that the journal had when it was taken up."""
+
+    phases: Sequence[Phase]
+    columns: Columns
+
+
 class Exchange(Protocol):
     """Swaps the coordinates of chains that stand at neighbouring ones."""
 
@@ -128,20 +136,20 @@ class PointChain(ABC):
     n_steps: int | None = None
     """Steps of a trajectory; None where updates have none that are tuned."""
 
-    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
-        self.id, self.system, self.coordinate = brief.id, brief.system, brief.coordinate
-        self._known, self._tools, self._spec = brief, tools, tools.spec
+    def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
+        self.id, self.system, self.coordinate = known.id, known.system, known.coordinate
+        self._known, self._tools, self._spec = known, tools, tools.spec
+        self._recorded = Recorded(known.phases, known.columns)
         self.theory = tools.spec.theory
         self._decisions: list[Decided] = []
-        self._seen = set(brief.columns.get(self.telling, ())[-SEEN:]), set[float]()
+        self._seen = set(known.columns.get(self.telling, ())[-SEEN:]), set[float]()
         self._witness: Row | None = None
         self._witness_at = 0
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
-        self._engines = brief.engines
-        self._exact = set(brief.engines) <= {tools.engine.name}
+        self._exact = known.engines <= {tools.engine.name}
         self.emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
-        self._closed = brief.closed
+        self._closed = known.step
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
         self._take_up(taken_up or self._begin())
 
@@ -265,12 +273,12 @@ class PointChain(ABC):
         self._marks.append(run.log.first)
         try:
             for update in range(run.log.first, min(self._known.rows, run.log.end)):
-                run.verify(update, self._known, exact=self._exact)
+                run.verify(update, self._recorded, exact=self._exact)
         except IrreproducibleError:
             return None  # the checkpoint is not of the recorded chain; from the start on, every row is compared
         # A warm-up is looked at as a whole, a measurement at its end.
         since = min(run.log.first, max(run.log.end - self._spec.screening.window, 0)) if run.phase == "measure" else 0
-        run.log.precede(self._known, since)
+        run.log.precede(self._recorded, since)
         return run
 
     @property
@@ -310,11 +318,6 @@ class PointChain(ABC):
         """Return the rows that are not in the journal or on their way to it."""
         log = self.run.log
         return {name: column[max(self.emitted - log.first, 0) :] for name, column in log.columns.items()}
-
-    @property
-    def thrown_away(self) -> frozenset[Flagged]:
-        """What blocks of the chain were thrown away for, as the journal says."""
-        return self._known.thrown_away
 
     @property
     def fresh_measured(self) -> int:
@@ -357,7 +360,8 @@ class PointChain(ABC):
             kept = min([*self._marks, self.rows - max(self._spec.screening.window, 1)])
             log.forget(max(kept, log.first))
         if self.rows >= self._known.rows:
-            self._known = replace(self._known, phases=(), columns={})
+            self._known = replace(self._known, by_phase=Counter(), columns={})
+            self._recorded = Recorded((), {})
 
     def take_decisions(self) -> list[Decided]:
         """Return what was decided since the last call; whoever writes it down dates it."""
@@ -375,12 +379,13 @@ class PointChain(ABC):
         the campaign ends and keeps what it has.
         """
         try:
-            self.run.verify(update, self._known, exact=self._exact)
+            self.run.verify(update, self._recorded, exact=self._exact)
         except IrreproducibleError as error:
             if self._exact:
                 raise
+            made_by = ", ".join(sorted(self._known.engines))
             raise InternalError(
-                f"{self.id}: rows of {', '.join(self._engines)} are not those of {self._tools.engine.name}: {error}"
+                f"{self.id}: rows of {made_by} are not those of {self._tools.engine.name}: {error}"
                 "\nhint: nothing was changed; resume where the campaign ran before"
             ) from error
 

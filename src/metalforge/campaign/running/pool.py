@@ -1,22 +1,22 @@
 """The chains that one producer holds, in memory and on disk; files move them to another."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.chain_files import CheckpointStoreError
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .equipment import Tools
 from .ladder import PointLadder, unpacked
-from .orders import Brief
 
 SHARE = 0.05
 """Part of the run time of chains that move together which their checkpoints may cost."""
 
 
 class ChainPool:
-    """Takes up chains by their briefs, keeps their files, and gives them away."""
+    """Takes up chains by what the journal knows of them, keeps their files, and gives them away."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -37,31 +37,31 @@ class ChainPool:
         """Return a chain that is held, alone or as the first of its ladder."""
         return self._held[chain]
 
-    def open(self, brief: Brief) -> None:
-        """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
-        files, briefs, theory = self._tools.files, (brief, *brief.others), self._tools.spec.theory
-        files.settle({brief.id: min(one.settled for one in briefs)}, drop=True)
+    def open(self, known: Sequence[ChainLog]) -> None:
+        """Take up a chain, or those of a ladder, from a checkpoint or new."""
+        files, first, theory = self._tools.files, known[0].id, self._tools.spec.theory
+        files.settle({first: min(one.settled for one in known)}, drop=True)
         path = Path()
         try:
-            with files.reading(brief.id) as path, unpacked(path, [one.id for one in briefs]) as parts:
-                points = [theory.point(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
+            with files.reading(first) as path, unpacked(path, [one.id for one in known]) as parts:
+                points = [theory.point(one, self._tools, part) for one, part in zip(known, parts, strict=True)]
                 found = PointLadder(points)
             if not found.in_step:
                 # One of them had to begin again: so do all.
-                found = PointLadder([theory.point(one, self._tools) for one in briefs])
+                found = PointLadder([theory.point(one, self._tools) for one in known])
         except CheckpointStoreError:
             raise
         except MetalforgeError as error:
-            if files.has(brief.id):
-                where = files.where(brief.id)
+            if files.has(first):
+                where = files.where(first)
                 raise SpecError(
-                    f"chain {brief.id} cannot go on from its checkpoint: {str(error).replace(str(path), where)}\n"
+                    f"chain {first} cannot go on from its checkpoint: {str(error).replace(str(path), where)}\n"
                     f"hint: remove {where} to compute the chain again from its start, bit for bit"
                 ) from error
             raise
-        self._held[brief.id] = found
-        self._saved[brief.id] = (time.monotonic(), 0.0)
-        self._waiting[brief.id] = []
+        self._held[first] = found
+        self._saved[first] = (time.monotonic(), 0.0)
+        self._waiting[first] = []
 
     def keep(self, chain: str, together: int = 1) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time.

@@ -18,10 +18,9 @@ from metalforge.pipeline import Emit, Stage
 from .equipment import Tools
 from .gate import Gate
 from .ladder import PointLadder
-from .orders import Block, Brief, Order, Volley
+from .orders import Block, Order, Volley
 from .point import PointChain
 from .pool import ChainPool
-from .seals import sealed
 from .together import Faults, Together
 
 LONGEST_S = 2.0
@@ -41,8 +40,8 @@ class Producer(Stage[Volley, Block]):
         self._gate = Gate(wide=tools.wide, alarm=tools.lines.alarm)
         self._abandoned: set[str] = set()
         """Chains that a verdict ended: orders that were already on their way must not open them again."""
-        self._took: dict[str, Brief | None] = {}
-        """The briefs with which the chains of the orders under way were taken up."""
+        self._took: set[str] = set()
+        """Chains that were taken up with the orders under way."""
         self._pinned = False
         self._began = 0.0
         """When the updates of the orders under way began."""
@@ -64,10 +63,10 @@ class Producer(Stage[Volley, Block]):
         """Take up the chain of an order; return the answer to one that moves nothing."""
         if order.chain in self._abandoned:
             return self._answer(order, missing=not order.release, released=order.release)
-        # Orders that waited for a process that died all come again with a brief: the first of them takes the chain up.
-        self._took[order.chain] = order.brief if order.chain not in self._pool else None
-        if (took := self._took[order.chain]) is not None:
-            self._pool.open(took)
+        # Orders that waited for a process that died all come again: the first of them takes the chain up.
+        if order.known and order.chain not in self._pool:
+            self._pool.open(order.known)
+            self._took.add(order.chain)
         if order.chain not in self._pool:
             return self._answer(order, missing=not order.release, released=order.release)
         self._pool.settle(order.chain, order.settled)
@@ -93,7 +92,7 @@ class Producer(Stage[Volley, Block]):
         self._tools.lines.leave()
 
     def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
-        return sealed(Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what))
+        return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
 
     def _run(self, orders: Sequence[Order]) -> list[Block]:
         """Return the blocks of orders, one for each chain that was moved; of a ladder the first chain's comes last."""
@@ -146,7 +145,7 @@ class Producer(Stage[Volley, Block]):
         verdict = self._gate.judge(held, error)
         fault = verdict.fault
         if verdict.again:
-            self._took.pop(order.chain)
+            self._took.discard(order.chain)
             self._pool.doubt(order.chain, from_start=verdict.from_start)
             return [self._answer(order, missing=True, step=held.rows, decisions=list(verdict.decisions))]
         segments = held.take_segments() if not fault else [[] for _ in held.points]
@@ -159,8 +158,8 @@ class Producer(Stage[Volley, Block]):
             self._pool.drop(order.chain)
             self._abandoned.add(order.chain)
         saved = not fault and self._pool.keep(order.chain, together)
-        took = self._took.pop(order.chain)
-        briefs = [None] * len(held.points) if took is None else [took, *took.others]
+        took = order.chain in self._took
+        self._took.discard(order.chain)
         blocks = []
         for rung, point in enumerate(held.points):
             done = point.measured >= order.until or bool(fault)
@@ -171,7 +170,6 @@ class Producer(Stage[Volley, Block]):
                 step=point.rows,
                 coordinate=point.coordinate,
                 segments=segments[rung],
-                measured=point.measured,
                 done=done,
                 digest=point.digest() if done else "",
                 seconds=seconds,
@@ -179,7 +177,7 @@ class Producer(Stage[Volley, Block]):
                 chi=chis[rung],
                 fault=fault if rung == 0 else "",
                 decisions=[*point.take_decisions(), *(d for d in verdict.decisions if d.chain == point.id)],
-                took=briefs[rung],
+                took=took,
                 saved=saved and rung == 0,
                 snapshots=[] if fault else point.take_snapshots(),
                 promised=promised[rung],

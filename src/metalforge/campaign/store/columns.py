@@ -101,9 +101,11 @@ class Column(Sequence[float]):
         parts.append(np.array(self._tail[max(begin - kept, 0) : max(end - kept, 0)], np.float64))
         return np.concatenate(parts)
 
-    def copy(self) -> Sequence[float]:
-        """Return the rows as they are now, eight bytes each."""
-        return array("d", self.array().tobytes())
+    def copy(self) -> "Column":
+        """Return a column with all rows of now in memory, which can be sent to another process."""
+        other = Column(Spool())
+        other._tail = array("d", self.array().tobytes())
+        return other
 
     @overload
     def __getitem__(self, key: int) -> float: ...

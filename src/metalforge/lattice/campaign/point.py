@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.running.equipment import Tools
-from metalforge.campaign.running.orders import Brief, Snapshot
+from metalforge.campaign.running.orders import Snapshot
 from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, PointRun, Unsound
 from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
+from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row, Segment
@@ -41,22 +42,22 @@ class LatticePoint(PointChain):
     run: ChainRun
     telling = "plaquette"
 
-    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
+    def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         spec = tools.spec
-        watch = tools.lines.watch(brief)
+        watch = tools.lines.watch(known)
         assert watch is None or isinstance(watch, LinksWatch)  # of `Lattice.watch`
         self._watch = watch
         self._goes_on = False
         """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
         own = lattice_of(spec)
-        self._names = (*own.row_columns, *(("replica",) if brief.exchanges else ()))
+        self._names = (*own.row_columns, *(("replica",) if known.ladder else ()))
         self._besides = own.measured
-        lattice = msgspec.structs.replace(own, n_steps=brief.n_steps or own.n_steps)
+        lattice = msgspec.structs.replace(own, n_steps=known.n_steps or own.n_steps)
         self._wanted = lattice.chain(
-            brief.system, brief.coordinate, seed=spec.seed, stream=brief.stream, start=brief.start
+            known.system, known.coordinate, seed=spec.seed, stream=known.stream, start=known.start
         )
-        super().__init__(brief, tools, checkpoint)
+        super().__init__(known, tools, checkpoint)
 
     def _take_up(self, run: PointRun) -> None:
         """Go on with a run, whose rows so far are told to whoever watches."""
@@ -73,7 +74,7 @@ class LatticePoint(PointChain):
     def _read(self, path: Path) -> ChainRun:
         run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine, besides=self._besides)
         found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
-        if self._known.exchanges:
+        if self._known.ladder:
             # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
             found = msgspec.structs.replace(found, stream=self._wanted.stream, start=self._wanted.start)
         if found != self._wanted:
@@ -115,7 +116,7 @@ class LatticePoint(PointChain):
         return hashlib.sha256(self.field.to_links().tobytes()).hexdigest()[:32]
 
     def _may_witness(self) -> bool:
-        return self.run.chain.sea is None and not self._known.exchanges
+        return self.run.chain.sea is None and not self._known.ladder
 
     def _second(self) -> Row:
         """Return the next row, by a chain that has nothing of this one but its links and what was tuned."""
@@ -223,7 +224,7 @@ class LatticePoint(PointChain):
         if self._tools.checks != "none":
             ends += [update for update in self._known.unchecked if update > self.rows]
         if self._tools.checks == "all":
-            ends.append(max(self.rows, self._known.closed) + 1)
+            ends.append(max(self.rows, self._known.step) + 1)
         return min(ends) - self.rows
 
     def absorb(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
@@ -244,7 +245,7 @@ class LatticePoint(PointChain):
 
     def _is_checked(self, update: int) -> bool:
         """Return whether the configuration after so many updates is to be checked."""
-        every = self._tools.checks == "all" and update > self._known.closed
+        every = self._tools.checks == "all" and update > self._known.step
         return self._tools.checks != "none" and (update in self._known.unchecked or every)
 
     def _unlooked(self) -> int:
@@ -255,7 +256,7 @@ class LatticePoint(PointChain):
         left = warmup.total - warmup.done
         if ends is not None:
             return max(min(left, ends - warmup.done), 1)
-        if self._known.exchanges:
+        if self._known.ladder:
             return left
         updates = warmup.done - warmup.quenched
         return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
@@ -265,7 +266,7 @@ class LatticePoint(PointChain):
         if self._is_decided("updates"):
             return
         warmup = self.run.warmup
-        if self._known.exchanges:
+        if self._known.ladder:
             return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from metalforge.campaign.report.parts import Report
     from metalforge.campaign.running.equipment import Tools
     from metalforge.campaign.running.ladder import PointLadder
-    from metalforge.campaign.running.orders import Brief, Snapshot
+    from metalforge.campaign.running.orders import Snapshot
     from metalforge.campaign.running.point import PointChain
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
@@ -305,11 +305,11 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
         return self.algorithm == "heatbath" and set(self.columns()) <= set(COLUMNS)
 
-    def point(self, brief: "Brief", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
+    def point(self, known: "ChainLog", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
         """Return a chain of links."""
         from .point import LatticePoint
 
-        return LatticePoint(brief, tools, checkpoint)
+        return LatticePoint(known, tools, checkpoint)
 
     def batch(self, members: "Sequence[PointLadder]") -> "LadderBatch":
         """Return room for chains, or ladders of them, on one engine."""

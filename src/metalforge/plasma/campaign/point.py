@@ -7,8 +7,8 @@ import numpy as np
 
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.monitor import WarmUpVerdict
-from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.running.point import NOTHING, PointChain, Unsound
+from metalforge.campaign.state import ChainLog
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row
 from metalforge.plasma.box import Particles
@@ -37,14 +37,14 @@ class PlasmaPoint(PointChain):
     telling = "phi"
     witness_every = WITNESS_SEGMENTS
 
-    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
+    def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         plasma = plasma_of(tools.spec)
         self._segment, self._besides = plasma.update_time, plasma.measured
         self._wanted = plasma.trajectory(
-            brief.system, brief.coordinate, seed=tools.spec.seed, stream=brief.stream, start=brief.start
+            known.system, known.coordinate, seed=tools.spec.seed, stream=known.stream, start=known.start
         )
-        self._last_energy = _energies(brief.columns)[-1:] if brief.measured else []
-        super().__init__(brief, tools, checkpoint)
+        self._last_energy = _energies(known.columns)[-1:] if known.measured else []
+        super().__init__(known, tools, checkpoint)
 
     def _new(self) -> TrajectoryRun:
         warmup = SegmentWarmUp(total=self._spec.warmup.longest)

@@ -17,10 +17,10 @@ from metalforge.core.errors import SpecError
 if TYPE_CHECKING:
     from metalforge.campaign.report.parts import Report
     from metalforge.campaign.running.equipment import Tools
-    from metalforge.campaign.running.orders import Brief
     from metalforge.campaign.running.point import PointChain
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
+    from metalforge.campaign.state import ChainLog
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
 
     from .analysis import PlasmaAnalysis
@@ -195,11 +195,11 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         """A card takes trajectories as cores do."""
         return ""
 
-    def point(self, brief: "Brief", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
+    def point(self, known: "ChainLog", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
         """Return a trajectory."""
         from .point import PlasmaPoint
 
-        return PlasmaPoint(brief, tools, checkpoint)
+        return PlasmaPoint(known, tools, checkpoint)
 
     def batch(self, members: Sequence[Any]) -> "LadderBatch":
         """Return room for trajectories of one shape on one engine."""
