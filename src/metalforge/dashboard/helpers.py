@@ -21,7 +21,7 @@ from metalforge.campaign.store.directory import JOURNAL
 from metalforge.core.errors import MetalforgeError
 
 from .following import Followed, Past
-from .payloads import chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
+from .payloads import encoded, transition_sent
 
 KEPT = 3
 """Journals that a process holds folded, each with some of its past."""
@@ -30,6 +30,7 @@ _pasts: dict[str, Past] = {}
 
 
 def _at(directory: str, at: int) -> Followed:
+    """Return a campaign after so many records."""
     past = _pasts.pop(directory, None) or Past(Path(directory))
     _pasts[directory] = past
     if len(_pasts) > KEPT:
@@ -37,45 +38,25 @@ def _at(directory: str, at: int) -> Followed:
     return past.at(at)
 
 
+def answer(directory: str, at: int, question: Callable[..., object], *more: object) -> bytes:
+    """Return as JSON what a function of `payloads` makes of a campaign after so many records."""
+    return encoded(question(_at(directory, at), *more))
+
+
+def timed_transition(directory: str, at: int) -> tuple[bytes, float]:
+    """Return the transition and the seconds of processor time that it took."""
+    begin = time.process_time()
+    return answer(directory, at, transition_sent), time.process_time() - begin
+
+
 def read_until(directory: str, at: int) -> None:
-    """Fold so many records before somebody asks."""
+    """Fold so many records before somebody asks for them."""
     _at(directory, at)
 
 
-def transition_at(directory: str, at: int) -> bytes:
-    """Return the transition after so many records."""
-    return encoded(transition_sent(_at(directory, at)))
-
-
-def timed_transition_at(directory: str, at: int) -> tuple[bytes, float]:
-    """Return the transition, and the seconds of a core that it took here: waiting for one among others is no cost."""
-    begin = time.process_time()
-    return transition_at(directory, at), time.process_time() - begin
-
-
-def state_at(directory: str, at: int) -> bytes:
-    """Return the state after so many records."""
-    return encoded(state_sent(_at(directory, at)))
-
-
-def decisions_at(directory: str, at: int) -> bytes:
-    """Return the decisions until then."""
-    return encoded(decisions_sent(_at(directory, at)))
-
-
-def chain_at(directory: str, at: int, name: str) -> bytes:
-    """Return a chain as it was."""
-    return encoded(chain_sent(_at(directory, at), name))
-
-
-def machine_at(directory: str, at: int, last_s: float | None) -> bytes:
-    """Return pipeline and silicon as they were."""
-    return encoded(machine_sent(_at(directory, at), last_s))
-
-
-def otherwise_at(directory: str, at: int, steerer: str, until: int) -> bytes:
-    """Return what another steerer would have done from a record on, by what is known after `until` records."""
-    return encoded(counterfactual(Path(directory) / JOURNAL, at, until, steerer))
+def other_steerer(followed: Followed, steerer: str, until: int) -> object:
+    """Return what another steerer would have done from here on, by what is known after `until` records."""
+    return counterfactual(followed.directory / JOURNAL, followed.records, until, steerer)
 
 
 class Helper:

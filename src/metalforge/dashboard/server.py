@@ -20,18 +20,8 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .commanding import PATH, Commanding
 from .following import Followed
 from .guarding import Guard
-from .helpers import (
-    Helper,
-    chain_at,
-    decisions_at,
-    machine_at,
-    otherwise_at,
-    read_until,
-    state_at,
-    timed_transition_at,
-    transition_at,
-)
-from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent
+from .helpers import Helper, answer, other_steerer, read_until, timed_transition
+from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
 
 PAGE = Path(__file__).with_name("page")
 FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".svg")}
@@ -104,15 +94,6 @@ class ShownCampaign:
         """Return the line of the table."""
         return await self.shared("line", self.seen, lambda followed: campaign_line(self.number, time.time(), followed))
 
-    async def decisions(self) -> bytes:
-        """Return the last decisions."""
-        return await self.shared("decisions", len(self.followed.decided), decisions_sent)
-
-    async def machine(self, last_s: float | None) -> bytes:
-        """Return pipeline and silicon now."""
-        of = self.followed.records
-        return await self.shared(f"machine {last_s}", of, lambda followed: machine_sent(followed, last_s))
-
     async def transition(self) -> bytes:
         """Return the last figure; the first one is waited for."""
         self.renew()
@@ -132,7 +113,7 @@ class ShownCampaign:
         rows_at, took = self.followed.rows_at, 0.0
         try:
             directory = str(self.followed.directory)
-            self.figure, took = await self._helper(timed_transition_at, directory, self.followed.records)
+            self.figure, took = await self._helper(timed_transition, directory, self.followed.records)
         except (MetalforgeError, BrokenExecutor):
             pass  # the state says what is wrong with the journal
         finally:
@@ -200,39 +181,37 @@ class Server:
         path = FILES.get(request.path_params["name"])
         return Response("there is no such file\n", 404, media_type="text/plain") if path is None else FileResponse(path)
 
-    async def _table(self, request: Request) -> bytes:
-        return await self._lines()
-
-    async def _lines(self) -> bytes:
+    async def _table(self, request: Request | None = None) -> bytes:
         return b"[%b]" % b",".join([await campaign.line() for campaign in self._campaigns])
 
     async def _state(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
-        if at is None:
-            return await campaign.state()
-        return await self._before(campaign, state_at, at)
+        return await (campaign.state() if at is None else self._before(campaign, at, state_sent))
 
     async def _decisions(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
-        if at is None:
-            return await campaign.decisions()
-        return await self._before(campaign, decisions_at, at)
+        if at is not None:
+            return await self._before(campaign, at, decisions_sent)
+        return await campaign.shared("decisions", len(campaign.followed.decided), decisions_sent)
 
     async def _chain(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
         name = request.query_params.get("chain", "")
-        if at is None:
-            return await campaign.ask(lambda followed: encoded(chain_sent(followed, name)))
-        return await self._before(campaign, chain_at, at, name)
+        if at is not None:
+            return await self._before(campaign, at, chain_sent, name)
+        return await campaign.ask(lambda followed: encoded(chain_sent(followed, name)))
 
     async def _machine(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
         last_s = MINUTE_S if request.query_params.get("span") == "minute" else None
-        return await (campaign.machine(last_s) if at is None else self._before(campaign, machine_at, at, last_s))
+        if at is not None:
+            return await self._before(campaign, at, machine_sent, last_s)
+        of = campaign.followed.records
+        return await campaign.shared(f"machine {last_s}", of, lambda followed: machine_sent(followed, last_s))
 
     async def _transition(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
-        return await (campaign.transition() if at is None else self._before(campaign, transition_at, at))
+        return await (campaign.transition() if at is None else self._before(campaign, at, transition_sent))
 
     async def _otherwise(self, request: Request) -> bytes:
         """Return another steerer from a record on: from the first one, where none is named."""
@@ -240,15 +219,17 @@ class Server:
         steerer = request.query_params.get("steerer", "")
         if steerer not in steerer_names():
             raise Refused(404, f"`steerer` must be one of {', '.join(steerer_names())}")
-        return await self._before(campaign, otherwise_at, at or 1, steerer, campaign.followed.records, by=self._other)
+        until = campaign.followed.records
+        return await self._before(campaign, at or 1, other_steerer, steerer, until, by=self._other)
 
     async def _before(
-        self, campaign: ShownCampaign, work: Callable[..., bytes], at: int, *more: object, by: Helper | None = None
+        self, campaign: ShownCampaign, at: int, question: Callable[..., object], *more: object, by: Helper | None = None
     ) -> bytes:
         """Return what another process says of the past, which is kept."""
-        key = campaign.number, work.__name__, at, *more
+        key = campaign.number, at, question.__name__, *more
         if key not in self._answers:
-            self._answers[key] = await (by or self._past)(work, str(campaign.followed.directory), at, *more)
+            directory = str(campaign.followed.directory)
+            self._answers[key] = await (by or self._past)(answer, directory, at, question, *more)
             while len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]
         return self._answers[key]
@@ -297,7 +278,7 @@ class Server:
                 news = {"transition": encoded(campaign.figure_of if campaign.figure else -1)}
                 if seen != campaign.seen:
                     seen = campaign.seen
-                    news["campaigns"] = await self._lines()
+                    news["campaigns"] = await self._table()
                     try:
                         news["state"] = await campaign.state()
                     except MetalforgeError as error:

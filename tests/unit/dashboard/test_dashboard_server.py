@@ -17,9 +17,9 @@ from metalforge.campaign.store.reading import JournalFollower, read_journal
 from metalforge.campaign.store.records import Record
 from metalforge.core.errors import SpecError
 from metalforge.dashboard.following import Followed
-from metalforge.dashboard.helpers import chain_at, state_at, transition_at
+from metalforge.dashboard.helpers import answer
 from metalforge.dashboard.opening import open_page
-from metalforge.dashboard.payloads import encoded, thinned
+from metalforge.dashboard.payloads import chain_sent, encoded, state_sent, thinned, transition_sent
 from reference.dashboard_pages import GOLDEN, LINES, QUOTED, RECORDS, campaign, records_in, served
 
 DAMAGES = [
@@ -66,20 +66,20 @@ def test_a_journal_is_followed_while_it_grows(page, growing):
 
 @pytest.mark.parametrize("at", [12, 100, RECORDS])
 def test_the_state_at_a_record_is_the_fold_of_those_before_it(finished, at):
-    sent = json.loads(state_at(str(finished), at))
+    sent = json.loads(answer(str(finished), at, state_sent))
     state = fold(read_journal(GOLDEN, Record).records[:at])
     assert (sent["at"], sent["view"]["trajectories"], sent["clock"]) == (at, state.trajectories, state.last_at)
     assert [c["id"] for c in sent["view"]["chains"]] == list(state.chains)
 
 
 def test_going_back_and_forth_in_time_gives_the_same(finished):
-    first = [state_at(str(finished), at) for at in (50, 200)]
-    assert [state_at(str(finished), at) for at in (50, 200)] == first
-    assert b'"c0000"' in chain_at(str(finished), 50, "c0000")
+    first = [answer(str(finished), at, state_sent) for at in (50, 200)]
+    assert [answer(str(finished), at, state_sent) for at in (50, 200)] == first
+    assert b'"c0000"' in answer(str(finished), 50, chain_sent, "c0000")
 
 
 def test_page_and_report_have_one_source_for_the_transition(finished):
-    sent = json.loads(transition_at(str(finished), RECORDS))
+    sent = json.loads(answer(str(finished), RECORDS, transition_sent))
     found = campaigns.load(finished)
     figure = found.spec.theory.report.figure(found.state, found.result, curves_of(found.state))
     assert sent["figure"] == json.loads(encoded(figure))
