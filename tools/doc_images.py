@@ -13,11 +13,9 @@ import msgspec
 import numpy as np
 
 from metalforge import campaign
-from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.report.drawing import svg_bytes
 from metalforge.campaign.report.figure_data import TransitionFigure
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.result import findings_of
 from metalforge.campaign.spec import preset
 
 ROOT = Path(__file__).parents[1]
@@ -69,12 +67,10 @@ def main(folder: Path) -> None:
     (folder / "house.svg").write_text(house())
     tiny = preset("tiny")
     budget = msgspec.structs.replace(tiny.budget, trajectories=TRAJECTORIES)
-    state = campaign.run(msgspec.structs.replace(tiny, budget=budget)).state
-    found = findings_of(state)
-    result, curves = campaign.Results(state).result, curves_of(state)
-    if (pull := farthest(state.spec.theory.report.figure(state, result, curves))) > LARGEST_PULL:
+    found = campaign.run(msgspec.structs.replace(tiny, budget=budget))
+    if (pull := farthest(found.spec.theory.report.figure(found))) > LARGEST_PULL:
         raise SystemExit(f"a point of the figure lies {pull:.1f} errors from its curve: choose another run")
-    for figure in draw_all(state, result, curves, found):
+    for figure in draw_all(found):
         if figure.name in WANTED:
             (folder / f"{WANTED[figure.name]}.svg").write_bytes(svg_bytes(figure.figure))
 

@@ -23,8 +23,8 @@ from .analysis.evidence import Evidence
 from .extending import Extension
 from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
-from .report.page import write_report
-from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
+from .report.page import notebook_html, write_report
+from .report.result import CampaignSummary, Reported, summary_of
 from .report.words import system_name
 from .running.campaign import Campaign
 from .spec import PRESETS, CampaignSpec, load_spec, preset
@@ -32,7 +32,6 @@ from .state import CampaignState, Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
-from .theory import System
 from .without_heads import NOTE, Otherwise, otherwise
 
 if TYPE_CHECKING:  # loaded where it is asked for
@@ -48,12 +47,11 @@ class WithoutHeads(ResultPart, frozen=True, kw_only=True):
     note: str = NOTE
 
 
-class Results:
+class Results(Reported):
     """What a campaign has found, finished or not: numbers with their evidence, and every row. Printing it says so."""
 
     def __init__(self, state: CampaignState, directory: Path | None = None) -> None:
-        self.state = state
-        """The fold of the journal."""
+        super().__init__(state)
         self.directory = directory
         """Where the campaign is; None where nothing was kept."""
 
@@ -69,9 +67,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, transition and evidence."""
-        from .report.shown import shown_html
-
-        return shown_html(self.state, self.result)
+        return notebook_html(self)
 
     @property
     def said(self) -> list[str]:
@@ -83,25 +79,11 @@ class Results:
         lines.append("" if summary.report is None else f"report: {summary.report}")
         return [line for line in lines if line]
 
-    @cached_property
-    def result(self) -> CampaignResult:
-        """Every number of the report: systems, chains, decisions, energy; it is a pure function of the journal."""
-        return result_of(self.state, self._findings)
-
-    @cached_property
-    def _findings(self) -> Mapping[System, Any]:
-        return findings_of(self.state)
-
     @property
     def summary(self) -> CampaignSummary:
         """The few numbers that a script wants: what `metalforge scan --json` prints."""
         page = None if self.directory is None else self.directory / "report.html"
         return summary_of(self.state, self.result, page if page is not None and page.exists() else None)
-
-    @property
-    def spec(self) -> CampaignSpec:
-        """The spec in force, with every default."""
-        return self.state.spec
 
     @property
     def value(self) -> float | None:
@@ -182,7 +164,7 @@ class Results:
         if target is None:
             raise MetalforgeError("this campaign was kept nowhere\nhint: say where the report goes: report(DIR)")
         target.mkdir(parents=True, exist_ok=True)
-        return write_report(self.state, target, self._findings, [other.state for other in beside])
+        return write_report(self, target, beside)
 
 
 def spec_of(wanted: CampaignSpec | PathLike) -> CampaignSpec:

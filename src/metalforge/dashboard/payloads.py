@@ -24,7 +24,7 @@ from metalforge.campaign.report.figure_data_of_run import (
     pipeline_figure,
     silicon_figure,
 )
-from metalforge.campaign.report.result import findings_of, result_of
+from metalforge.campaign.report.result import Reported
 from metalforge.campaign.report.words import duration, found_text, needed_text, number_text, one_line, system_text
 from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy
 from metalforge.campaign.view import SystemView, View, view_of
@@ -306,7 +306,6 @@ def machine_sent(followed: Followed, last_s: float | None = None) -> MachineSent
 
 def transition_sent(followed: Followed) -> TransitionSent:
     """Return the transition as the report has it: seconds of work, so that it is asked of another process."""
-    state = followed.state
-    found = findings_of(state)
-    shown = compared_campaign(state, result_of(state, found), state.spec.theory.report.curves(state))
-    return TransitionSent(at=followed.records, support=supports_of(found), **msgspec.structs.asdict(shown))
+    shown = Reported(followed.state)
+    campaign = msgspec.structs.asdict(compared_campaign(shown))
+    return TransitionSent(at=followed.records, support=supports_of(shown.found), **campaign)

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.report.result import Reported, result_of, summary_of
 from metalforge.campaign.report.sections_of_run import (
     device_times,
     efficiency_section,
@@ -89,11 +89,12 @@ def test_a_resumed_campaign_adds_to_what_was_spent_before(records):
 def test_the_emulated_board_says_so_in_every_list(state):
     assert [s.name for s in state.opened.silicon] == ["cpu:0", "cpu:1", EMULATED_NPU]
     assert "emulated" in state.opened.silicon[-1].model
-    result = result_of(state)
+    shown = Reported(state)
+    result = shown.result
     assert EMULATED_NPU in summary_of(state, result).substrates
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
     assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {EMULATED_NPU}
-    for text in (energy_section(result), efficiency_section(state, result, {}), provenance_section(state, result)):
+    for text in (energy_section(result), efficiency_section(shown, {}), provenance_section(shown)):
         assert "npu-emulated" in text
 
 
@@ -167,6 +168,6 @@ def test_migrations_are_counted_beside_the_chains_that_made_them():
         for chain in ("c0000", "c0001", "c0000")
     ]
     state = fold([*records, *moves])
-    assert "3 migrations of 2 chains" in provenance_section(state, result_of(state))
+    assert "3 migrations of 2 chains" in provenance_section(Reported(state))
     one = fold([*records, moves[0]])
-    assert "1 migration of 1 chain<" in provenance_section(one, result_of(one))
+    assert "1 migration of 1 chain<" in provenance_section(Reported(one))

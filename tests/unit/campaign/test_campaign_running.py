@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.extending import Extension
-from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.result import Reported, result_of
 from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
@@ -62,7 +62,7 @@ def test_the_last_estimate_is_the_result_that_is_quoted(spec, budget, tmp_path):
         state = campaign.run()
         seen = campaign.view().systems[0]
     quoted, last = result_of(state).headline, state.estimates[-1]
-    top = spec.theory.report.sections(state, result_of(state), {}, "", ())[0]
+    top = spec.theory.report.sections(Reported(state), {}, "")[0]
     assert last.trajectories == state.trajectories
     assert (last.result, last.error) == (quoted.transition.result, quoted.transition.error)
     assert (seen.result, seen.error, seen.evidence) == (last.result, last.error, quoted.evidence)

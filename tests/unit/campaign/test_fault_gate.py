@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.heads import accounts_of
-from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.result import Reported
 from metalforge.campaign.report.sections_of_run import decisions_section
 from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running import point
@@ -65,7 +65,7 @@ def test_faults_in_two_chains_leave_no_trace_in_what_is_measured(sound, tmp_path
         ("c0000", 40, "rule:finite"),
         ("c0001", 77, "rule:finite"),
     }
-    page = decisions_section(state, result_of(state), {})
+    page = decisions_section(Reported(state), {})
     assert "Blocks that were computed again" in page
 
 

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.report.figure_data import compared_campaign
 from metalforge.campaign.report.figure_data_of_chains import memory_of, plane_of, swaps_of
 from metalforge.campaign.report.figure_data_of_run import (
@@ -18,7 +17,7 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.figures_of_run import draw_run
-from metalforge.campaign.report.result import findings_of, result_of
+from metalforge.campaign.report.result import Reported, result_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import EMULATED_NPU, BlockDone, Resumed, StageEdge, StageNode
 from metalforge.dashboard.following import Followed
@@ -36,17 +35,16 @@ def sent_of(folder, records):
 
 
 def drawn_of(state, beside=()):
-    found = findings_of(state)
-    result = result_of(state, found)
-    shown = [compared_campaign(state, result, curves_of(state)), *beside] if beside else []
-    return {one.name: one.figure for one in draw_all(state, result, curves_of(state), found, shown)}
+    shown = Reported(state)
+    compared = [compared_campaign(shown), *beside] if beside else []
+    return {one.name: one.figure for one in draw_all(shown, compared)}
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """A watched campaign as the page follows it, and the figures of its report."""
     followed = sent_of(tmp_path_factory.mktemp("watched"), watched(rows=800))
-    other = compared_campaign(followed.state, result_of(followed.state), curves_of(followed.state))
+    other = compared_campaign(Reported(followed.state))
     return followed, drawn_of(followed.state, [other])
 
 
@@ -107,7 +105,7 @@ def test_campaigns_beside_each_other_are_the_same_in_report_and_page(both):
 def test_swaps_of_a_ladder_are_the_same_in_report_and_page(tmp_path):
     followed = sent_of(tmp_path, ladder())
     sent = plain(chain_sent(followed, "c0001"))["swaps"]
-    (shown,) = [d.figure for d in draw_run(followed.state, result_of(followed.state)) if d.name == "swaps"]
+    (shown,) = [d.figure for d in draw_run(Reported(followed.state)) if d.name == "swaps"]
     (axis,) = shown.axes
     assert points(axis) == sent["places"]
     assert (sent["chains"], sent["coordinates"]) == (["c0000", "c0001", "c0002"], [5.67, 5.69, 5.71])

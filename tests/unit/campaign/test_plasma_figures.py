@@ -9,7 +9,7 @@ import pytest
 from metalforge.campaign import load
 from metalforge.campaign.report.figure_data import apart, compared_campaign
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.result import findings_of, result_of
+from metalforge.campaign.report.result import Reported
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.view import view_of
 from metalforge.cli.live import plain_lines
@@ -36,8 +36,7 @@ def test_transport_is_the_same_in_report_and_page(particles):
     followed = Followed(particles)
     followed.advance()
     sent = json.loads(encoded(transition_sent(followed)))["figure"]
-    state, result = followed.state, result_of(followed.state)
-    figure = next(d.figure for d in draw_all(state, result, {}, findings_of(state)) if d.name == "transport")
+    figure = next(d.figure for d in draw_all(Reported(followed.state)) if d.name == "transport")
     (volume,) = sent["systems"]
     for axis, pick in zip(figure.axes, ("order", "chi"), strict=True):
         dots = next(line for line in axis.lines if line.get_marker() == "o")
@@ -59,7 +58,7 @@ def test_a_plasma_is_compared_with_another_and_not_with_a_lattice(particles, lat
     assert "D* and \u03b7* against ln \u0393" in text
     assert f"\u03b2c = {QUOTED}" in text
     assert not (tmp_path / "apart" / "figures" / "compared.png").exists()
-    alike = compared_campaign(own.state, own.result, {})
+    alike = compared_campaign(own)
     assert apart([alike, alike]) == ""
     assert alike.line[1].startswith("D* to ")
 
@@ -75,5 +74,5 @@ def test_a_plasma_has_no_screen_and_says_what_it_finds(particles):
     assert len(line.spark) > 1  # the error of the curve, as it fell
     assert {budget.unit for budget in view.budgets} == {"segments"}
     assert any("D* to " in text for text in plain_lines(view, None))
-    figure = followed.state.spec.theory.report.figure(followed.state, result_of(followed.state), {})
+    figure = followed.state.spec.theory.report.figure(Reported(followed.state))
     assert figure.published == ()

@@ -11,7 +11,7 @@ import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.report.result import Reported, result_of, summary_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
@@ -51,8 +51,8 @@ def test_a_small_campaign_says_that_nothing_is_established(campaign):
     lines = list(PlasmaReport().lines(result))
     assert "not established" in lines[0]
     assert any(line.strip().startswith("lacks") for line in lines)
-    assert "not " in plasma_headline(state, result)
-    page = write_report(state, directory)
+    assert "not " in plasma_headline(Reported(state))
+    page = write_report(Reported(state), directory)
     text = page.read_text()
     assert ("Freezing" if freezing_of_boxes(result) else "Transport along the coupling") in text
     assert all(chain.id in text for chain in result.chains)
@@ -102,11 +102,12 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
         name = "transport"
         words = ["eta*", "trajectories"]
     assert found.established
-    result = result_of(state, dict.fromkeys(state.spec.theory.systems, found))
+    shown = Reported(state, dict.fromkeys(state.spec.theory.systems, found))
+    result = shown.result
     assert result.established
     assert "established" in next(PlasmaReport().lines(result))
     assert "not established" not in next(PlasmaReport().lines(result))
-    assert 'class="value"' in plasma_headline(state, result)
+    assert 'class="value"' in plasma_headline(shown)
     assert "published" in plasma_comparison(state.spec, result)
     section = plasma_section(state, result, {})
     assert all(word in section for word in words)

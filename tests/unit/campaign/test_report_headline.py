@@ -3,7 +3,7 @@ import re
 import pytest
 
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.result import Reported, result_of
 from metalforge.campaign.report.sections import evidence_section, transition_section
 from metalforge.campaign.report.words import interval_text, item_text
 from metalforge.campaign.state import fold
@@ -26,9 +26,9 @@ def unsure():
     return fold(ending(records_of(spec_of(), rows=SHORT)))
 
 
-def headline(state, result):
+def headline(shown):
     """Return the first section of the page of a lattice."""
-    return LatticeReport().sections(state, result, {}, "", ())[0]
+    return LatticeReport().sections(shown, {}, "")[0]
 
 
 def title(text):
@@ -40,16 +40,16 @@ def text_of(html):
 
 
 def test_an_established_number_stands_in_the_title_with_what_it_rests_on(sure):
-    result = result_of(sure)
-    text, found = headline(sure, result), result.headline.transition
+    shown = Reported(sure)
+    text, found = headline(shown), shown.result.headline.transition
     assert with_error(found.result, found.error) in title(text)
     assert "is not established" not in text
     assert f"rests on {found.n_effective:.0f} independent samples in {found.n_blocks:.0f} blocks" in text
 
 
 def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_in_the_title(unsure):
-    result = result_of(unsure)
-    text, first = headline(unsure, result), result.headline
+    shown = Reported(unsure)
+    text, first = headline(shown), shown.result.headline
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
     assert interval_text(first.transition.result, first.transition.error) in text
@@ -62,24 +62,24 @@ def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_i
 
 def test_without_a_peak_the_reason_is_there():
     state = fold(ending(records_of(spec_of(), betas=(5.62,), rows=100)))
-    result = result_of(state)
-    text = headline(state, result)
+    shown = Reported(state)
+    text = headline(shown)
     assert "not located" in title(text)
-    assert result.headline.reason in text_of(text)
+    assert shown.result.headline.reason in text_of(text)
 
 
 def test_an_extrapolation_needs_its_volumes_established():
     state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=SHORT))
-    result = result_of(state)
-    fit, text = result.extrapolation, headline(state, result)
+    shown = Reported(state)
+    fit, text = shown.result.extrapolation, headline(shown)
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
     assert "beta_c of 12^3x4: not established" in text
-    physics = transition_section(state, result, {})
+    physics = transition_section(shown, {})
     for part in (text, physics):
         assert interval_text(fit.result, fit.error) in part
         assert with_error(fit.result, fit.error) not in part
-    assert "infinite volume: not established" in evidence_section(result, {})
+    assert "infinite volume: not established" in evidence_section(shown.result, {})
 
 
 def test_every_item_of_evidence_is_in_the_table(unsure):
@@ -95,7 +95,7 @@ def test_every_item_of_evidence_is_in_the_table(unsure):
 
 
 def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
-    drawn = draw_all(unsure, result_of(unsure), {}, {})[0]
+    drawn = draw_all(Reported(unsure))[0]
     assert "infinite volume" in drawn.caption
     assert "QCDPAX" in drawn.caption
     labels = [text.get_text() for text in drawn.figure.axes[1].get_legend().get_texts()]
@@ -103,4 +103,4 @@ def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
     # And the peak, which is not established, has no number there.
     assert "peak, not established" in labels
     sea = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), betas=(5.68, 5.7), rows=60))
-    assert "infinite volume" not in draw_all(sea, result_of(sea), {}, {})[0].caption
+    assert "infinite volume" not in draw_all(Reported(sea))[0].caption

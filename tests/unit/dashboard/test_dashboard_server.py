@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from metalforge import campaign as campaigns
-from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import JournalFollower, read_journal
 from metalforge.campaign.store.records import Record
@@ -81,7 +80,7 @@ def test_going_back_and_forth_in_time_gives_the_same(finished):
 def test_page_and_report_have_one_source_for_the_transition(finished):
     sent = json.loads(answer(str(finished), RECORDS, transition_sent))
     found = campaigns.load(finished)
-    figure = found.spec.theory.report.figure(found.state, found.result, curves_of(found.state))
+    figure = found.spec.theory.report.figure(found)
     assert sent["figure"] == json.loads(encoded(figure))
     assert sent["summary"]["result"] == json.loads(msgspec.json.encode(found.summary.result))
     assert sent["figure"]["systems"][0]["result"] == found.value

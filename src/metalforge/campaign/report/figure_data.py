@@ -1,14 +1,13 @@
 """What the figures of the transition show, as data: the report draws it, the live page draws it, and they agree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from metalforge.campaign.analysis.curve import TransitionCurve
-from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import System, TheoryWords
 from metalforge.statistics.estimate import Estimate
 
 from .decisions import ResultPart
-from .result import CampaignResult, CampaignSummary, summary_of
+from .result import CampaignResult, CampaignSummary, Reported, summary_of
 from .words import number_text, substrate_text
 
 
@@ -59,16 +58,11 @@ class TransitionFigure(ResultPart, frozen=True, kw_only=True):
     known: PublishedCurve | None = None
 
 
-def peak_figure(
-    state: CampaignState,
-    result: CampaignResult,
-    curves: Mapping[System, TransitionCurve],
-    published: tuple[PublishedPlace, ...] = (),
-) -> TransitionFigure:
+def peak_figure(shown: Reported, published: tuple[PublishedPlace, ...] = ()) -> TransitionFigure:
     """Return the figure of a peak."""
     systems = []
-    for volume in result.systems:
-        chains = [c for c in result.chains if c.system == volume.system and not c.abandoned]
+    for volume in shown.result.systems:
+        chains = [c for c in shown.result.chains if c.system == volume.system and not c.abandoned]
         peak = volume.transition
         systems.append(
             TransitionSystem(
@@ -76,13 +70,13 @@ def peak_figure(
                 points=tuple(
                     TransitionPoint(chain=c.id, coordinate=c.coordinate, order=c.order, chi=c.chi) for c in chains
                 ),
-                curve=curves.get(volume.system),
+                curve=shown.curves.get(volume.system),
                 result=None if peak is None else peak.result,
                 error=None if peak is None else peak.error,
                 established=volume.established,
             )
         )
-    return TransitionFigure(words=state.spec.theory.words, systems=tuple(systems), published=published)
+    return TransitionFigure(words=shown.result.words, systems=tuple(systems), published=published)
 
 
 COMPARED = ("campaign", "found", "updates", "seconds", "energy", "silicon", "evidence")
@@ -101,23 +95,21 @@ class ComparedCampaign(ResultPart, frozen=True, kw_only=True):
     line: tuple[str, ...]
 
 
-def compared_campaign(
-    state: CampaignState, result: CampaignResult, curves: Mapping[System, TransitionCurve]
-) -> ComparedCampaign:
+def compared_campaign(shown: Reported) -> ComparedCampaign:
     """Return what is shown of a campaign beside others; energies of different sources stay apart."""
-    summary = summary_of(state, result)
+    summary = summary_of(shown.state, shown.result)
     quoted = number_text(summary.result.value, summary.result.error)
     spent = [f"{substrate_text(e.substrate)}: {e.energy.value:.4g} J, {e.source}" for e in summary.energy if e.energy]
     lacking = [item.name for item in summary.evidence if not item.holds]
     held = f"{len(summary.evidence) - len(lacking)} of {len(summary.evidence)} items hold"
     return ComparedCampaign(
-        name=state.spec.name,
-        figure=state.spec.theory.report.figure(state, result, curves),
+        name=shown.spec.name,
+        figure=shown.spec.theory.report.figure(shown),
         summary=summary,
         quoted=quoted,
         line=(
-            state.spec.name,
-            _found(result, quoted),
+            shown.spec.name,
+            _found(shown.result, quoted),
             f"{summary.trajectories}",
             f"{summary.seconds:.1f}",
             "; ".join(spent) or "not known",

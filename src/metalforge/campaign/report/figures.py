@@ -1,16 +1,15 @@
 """The figures of a peak: the order parameter and chi, several systems, histories; campaigns beside each other."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from metalforge.campaign.analysis.curve import Floats, TransitionCurve
-from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import SizeLaw, System
+from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import Estimate, with_error
 from metalforge.statistics.values import Value
 
@@ -18,46 +17,40 @@ from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
 from .figure_data import ComparedCampaign, TransitionPoint, apart
 from .figures_of_run import draw_run
 from .points import ChainResult
-from .result import CampaignResult, SystemResult
+from .result import CampaignResult, Reported, SystemResult
 from .words import say, system_math, system_text
 
-Curves: TypeAlias = Mapping[System, TransitionCurve]
 Measured = TypeVar("Measured", ChainResult, TransitionPoint)
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest the peak, and others spread over the range."""
 
 
-def draw_all(
-    state: CampaignState,
-    result: CampaignResult,
-    curves: Curves,
-    found: Mapping[System, Finding],
-    beside: Sequence[ComparedCampaign] = (),
-) -> list[Drawn]:
+def draw_all(shown: Reported, beside: Sequence[ComparedCampaign] = ()) -> list[Drawn]:
     """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
     with styled():
         compared = [_compared(beside)] if beside and not apart(beside) else []
-        return [*state.spec.theory.report.draw(state, result, curves, found, compared), *draw_run(state, result)]
+        report = shown.spec.theory.report
+        return [*report.draw(shown), *compared, *report.draw_more(shown), *draw_run(shown)]
 
 
-def draw_main(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn | None:
+def draw_main(shown: Reported) -> Drawn | None:
     """Return the one figure that says most; None without data."""
     with styled():
-        return state.spec.theory.report.draw_main(state, result, curves)
+        return next(iter(shown.spec.theory.report.draw(shown)), None)
 
 
-def draw_peak(state: CampaignState, result: CampaignResult, curves: Curves) -> list[Drawn]:
+def draw_peak(shown: Reported) -> list[Drawn]:
     """Return the figure of a peak, where any chain is long enough."""
-    return [_transition(state, result, curves)] if any(chain.chi is not None for chain in result.chains) else []
+    return [_transition(shown)] if any(chain.chi is not None for chain in shown.result.chains) else []
 
 
-def draw_more(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+def draw_systems(shown: Reported) -> list[Drawn]:
     """Return several systems beside each other, and histories."""
     made = []
-    if result.finite_size is not None and (law := state.spec.theory.size_law) is not None:
-        made.append(_volumes(result, law))
-    if shown := _chains_to_show(state, result):
-        made.append(_histories(state, shown, result))
+    if shown.result.finite_size is not None and (law := shown.spec.theory.size_law) is not None:
+        made.append(_volumes(shown.result, law))
+    if chains := _chains_to_show(shown.state, shown.result):
+        made.append(_histories(shown.state, chains, shown.result))
     return made
 
 
@@ -83,10 +76,10 @@ def draw_points(
         axis.errorbar(x, y, e, fmt=marker, ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 
-def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
+def _transition(reported: Reported) -> Drawn:
     figure, (above, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
-    shown, words = state.spec.theory.report.figure(state, result, curves), result.words
-    order = state.spec.theory.order
+    theory, words = reported.spec.theory, reported.result.words
+    shown, order = theory.report.figure(reported), theory.order
     for volume, colour in zip(shown.systems, COLOURS, strict=False):
         name = system_math(volume.system)
         draw_points(above, volume.points, lambda point: point.order, colour, name)

@@ -9,18 +9,18 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from metalforge.campaign.analysis.agreement import Pulls
-from metalforge.campaign.analysis.evidence import JUDGED_TAU, MIN_CROSSINGS, Finding, pull_limit
+from metalforge.campaign.analysis.evidence import JUDGED_TAU, MIN_CROSSINGS, pull_limit
 from metalforge.campaign.analysis.phases import TWO_PEAKS, Shape, density_of, shape_at, weights_at
 from metalforge.campaign.analysis.selection import MeasuredChain
-from metalforge.campaign.analysis.transition import Transition
-from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import System, TheoryWords
+from metalforge.campaign.analysis.transition import Located, Transition
+from metalforge.campaign.theory import TheoryWords
 from metalforge.core.pages import Paragraphs
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.histograms import Joint
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, support_of
+from .result import Reported
 from .words import system_math
 
 Floats = NDArray[np.float64]
@@ -68,8 +68,7 @@ class ReportedPeak(NamedTuple):
 
 
 def draw_evidence(
-    state: CampaignState,
-    found: Mapping[System, Finding],
+    shown: Reported,
     more: Mapping[str, "Panels"] = MappingProxyType({}),
     paragraphs: Paragraphs | None = None,
 ) -> list[Drawn]:
@@ -77,10 +76,11 @@ def draw_evidence(
 
     `more` are those that a theory has besides, with its own words.
     """
-    order, words = state.spec.theory.order.text, state.spec.theory.words
+    order, words = shown.result.order, shown.result.words
     peaks = []
-    for finding in found.values():
-        if (located := finding.located) is not None:
+    for finding in shown.found.values():
+        located: Located | None = finding.located
+        if located is not None:
             shape = shape_at(located.joint, located.chains, located.transition.result)
             peaks.append(ReportedPeak(*located, shape, support_of(located, shape), order, words))
     made = []

@@ -8,7 +8,7 @@ from metalforge.campaign.state import CampaignState, ladders_of
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import LadderSwaps, swaps_of
 from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
-from .result import CampaignResult
+from .result import CampaignResult, Reported
 from .words import system_math
 
 EDGES = {"": (GREY, "-"), "put": (COLOURS[1], "--"), "get": (COLOURS[0], ":")}
@@ -17,8 +17,9 @@ MOST_LABELS = 40
 """Labels that can be written below bars and still be read."""
 
 
-def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+def draw_run(shown: Reported) -> list[Drawn]:
     """Return the figures that there are data for."""
+    state, result = shown.state, shown.result
     made = []
     if state.trajectories:
         made.append(_updates(result))

@@ -1,44 +1,34 @@
 """The report: one HTML page that stands alone; its figures as PNG files and what was measured as CSV beside it."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
-from metalforge.campaign.analysis.curve import TransitionCurve
-from metalforge.campaign.analysis.evidence import Finding
-from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import System
 from metalforge.core.files import PathLike, naming, replacing
 
 from . import sections, sections_of_run
 from .downloads import CURVES, ROWS, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figure_data import ComparedCampaign, compared_campaign
-from .figures import draw_all
-from .html import Raw, data_address, document, image, link, paragraph
-from .result import CampaignResult, findings_of, result_of
+from .figures import draw_all, draw_main
+from .html import Raw, data_address, document, image, link, paragraph, table
+from .result import Reported
+from .words import system_text
 
 REPORT = "report.html"
 FIGURES = "figures"
 
 
-def write_report(
-    state: CampaignState,
-    directory: PathLike,
-    found: Mapping[System, Finding] | None = None,
-    beside: Sequence[CampaignState] = (),
-) -> Path:
+def write_report(shown: Reported, directory: PathLike, beside: Sequence[Reported] = ()) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
 
-    `found` is what `findings_of` gives, if it is there; `beside` are campaigns to compare with. Each file is written
-    whole or not at all, the page last: an old report stays until the new one is complete.
+    `beside` are campaigns to compare with. Each file is written whole or not at all, the page last: an old report stays
+    until the new one is complete.
     """
-    where = Path(directory)
-    found = found or findings_of(state)
-    result, curves = result_of(state, found), state.spec.theory.report.curves(state)
-    others = [compared_campaign(other, result_of(other), other.spec.theory.report.curves(other)) for other in beside]
-    compared = [compared_campaign(state, result, curves), *others] if others else []
-    drawn = draw_all(state, result, curves, found, compared)
-    page = page_of(state, result, drawn, curves, compared)
+    where, state, report = Path(directory), shown.state, shown.spec.theory.report
+    compared = [compared_campaign(one) for one in (shown, *beside)] if beside else []
+    drawn = draw_all(shown, compared)
+    page = page_of(shown, drawn, compared)
     with naming(where / FIGURES, "made"):
         (where / FIGURES).mkdir(parents=True, exist_ok=True)
     for figure in drawn:
@@ -48,37 +38,45 @@ def write_report(
         with replacing(where / ROWS) as stream:
             write_rows(state, stream)
         with replacing(where / CURVES) as stream:
-            stream.write(state.spec.theory.report.curves_csv(result, curves).encode())
+            stream.write(report.curves_csv(shown).encode())
     with replacing(where / REPORT) as stream:
         stream.write(page.encode())
     return where / REPORT
 
 
-def page_of(
-    state: CampaignState,
-    result: CampaignResult,
-    drawn: list[Drawn],
-    curves: Mapping[System, TransitionCurve],
-    beside: Sequence[ComparedCampaign] = (),
-) -> str:
+def page_of(shown: Reported, drawn: Sequence[Drawn], beside: Sequence[ComparedCampaign] = ()) -> str:
     """Return the page."""
-    figures: Mapping[str, str] = {
-        figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
-    }
-    downloads = _downloads(state.spec.theory.report.curves_csv(result, curves)) if state.trajectories else ""
-    report = state.spec.theory.report
+    figures: Mapping[str, str] = {one.name: image(svg_bytes(one.figure), one.title, one.caption) for one in drawn}
+    report = shown.spec.theory.report
+    downloads = _downloads(report.curves_csv(shown)) if shown.state.trajectories else ""
     parts = [
-        *report.sections(state, result, figures, downloads, beside),
-        sections.updates_section(result, figures),
-        sections_of_run.decisions_section(state, result, figures),
-        sections_of_run.energy_section(result),
-        sections_of_run.efficiency_section(state, result, figures),
-        sections_of_run.checks_section(state, result),
-        report.definitions(state.spec),
-        sections_of_run.provenance_section(state, result),
+        *report.sections(shown, figures, downloads, beside),
+        sections.updates_section(shown.result, figures),
+        sections_of_run.decisions_section(shown, figures),
+        sections_of_run.energy_section(shown.result),
+        sections_of_run.efficiency_section(shown, figures),
+        sections_of_run.checks_section(shown),
+        report.definitions(shown.spec),
+        sections_of_run.provenance_section(shown),
         sections_of_run.footer(),
     ]
-    return document(f"{state.spec.name}: metalforge report", [part for part in parts if part])
+    return document(f"{shown.spec.name}: metalforge report", [part for part in parts if part])
+
+
+def notebook_html(shown: Reported) -> str:
+    """Return HTML for a cell: the lines that say what was found, one figure, and a row for every item of evidence."""
+    result = shown.result
+    lines = [line for line in shown.spec.theory.report.lines(result) if not line.startswith("  ")]
+    parts = [f"<strong>{escape(shown.spec.name)}</strong>", *(f"<div>{escape(line)}</div>" for line in lines)]
+    if (figure := draw_main(shown)) is not None:
+        parts.append(image(svg_bytes(figure.figure), figure.title, figure.caption))
+    rows = [
+        (system_text(volume.system), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
+        for volume in result.systems
+        for item in volume.evidence
+    ]
+    parts.append(table((result.words.system, "evidence", "", ">found", ">needed"), rows))
+    return "\n".join(parts)
 
 
 def _downloads(curves: str) -> str:

@@ -1,7 +1,7 @@
-"""How a campaign's result is shown: `Report` is what a theory gives, `PeakReport` that of a susceptibility's peak."""
+"""How a theory's results are shown: `Report` has what every theory can use, `PeakReport` that of a susceptibility."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,89 +13,80 @@ from metalforge.campaign.theory import System
 from . import downloads, verdict
 from .figure_data import ComparedCampaign, PublishedPlace, TransitionFigure, peak_figure
 from .figure_data_of_chains import ChainHistory
-from .points import ChainResult, chain_results
-from .result import CampaignResult
+from .points import ChainResult, bare_result, chain_results, in_order
+from .result import CampaignResult, Reported
 from .words import say
 
 if TYPE_CHECKING:  # the live page and the terminal draw nothing
     from .drawing import Drawn
 
 Figures = Mapping[str, str]
-Curves = Mapping[System, TransitionCurve]
+"""The figures of a page as HTML, by name."""
 
 
-class Report(Protocol):
-    """Shows what a campaign of one theory found."""
+class Report:
+    """Shows what a campaign of one theory found; `figure`, `history` and `sections` are the theory's own."""
 
     def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return what each chain measured."""
-        ...
+        return tuple(bare_result(state.spec.theory, chain) for chain in in_order(state))
 
     def lines(self, result: CampaignResult) -> Iterator[str]:
         """Give what was found as lines for a terminal, the headline first."""
-        ...
+        return verdict.found_lines(result)
 
     def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
         """Return one sentence that compares with what is published; empty where nothing is."""
-        ...
+        return ""
 
     def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
         """Return what to be careful about with such a spec."""
-        ...
+        return ()
 
     def known(self, spec: CampaignSpec) -> tuple[str, ...]:
         """Return what is known of what is looked for, before anything runs."""
-        ...
+        return ()
 
     def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
-        """Return curves along the coordinate, by system."""
-        ...
+        """Return reweighted curves along the coordinate, by system."""
+        return {}
 
-    def curves_csv(self, result: CampaignResult, curves: Curves) -> str:
+    def curves_csv(self, shown: Reported) -> str:
         """Return the curves as CSV."""
-        ...
+        raise NotImplementedError
 
-    def figure(self, state: CampaignState, result: CampaignResult, curves: Curves) -> TransitionFigure:
+    def figure(self, shown: Reported) -> TransitionFigure:
         """Return the main figure as data."""
-        ...
+        raise NotImplementedError
 
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return the two series by which a chain is looked at."""
-        ...
+        raise NotImplementedError
 
-    def draw_main(self, state: CampaignState, result: CampaignResult, curves: Curves) -> "Drawn | None":
-        """Return the main figure; None without data."""
-        ...
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the figures of the result, the main one first; none without data."""
+        return []
 
-    def draw(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        curves: Curves,
-        found: Mapping[System, Any],
-        compared: Sequence["Drawn"],
-    ) -> list["Drawn"]:
-        """Return the figures of the physics, in the order of the page, with those of a comparison among them."""
-        ...
+    def draw_more(self, shown: Reported) -> "list[Drawn]":
+        """Return the figures of the physics that come after those of a comparison."""
+        return []
 
     def sections(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        figures: Figures,
-        links: str,
-        beside: Sequence[ComparedCampaign],
+        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the sections of the page about physics."""
-        ...
+        raise NotImplementedError
 
     def definitions(self, spec: CampaignSpec) -> str:
         """Return the section of definitions."""
-        ...
+        return ""
 
 
-class PeakReport:
+class PeakReport(Report):
     """Shows the peak of a susceptibility; a theory of its own adds what else there is."""
+
+    evidence_figures: tuple[str, ...] = ()
+    """Names of figures that stand with the evidence besides those of every peak."""
 
     def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return the order parameter and chi of each chain."""
@@ -105,18 +96,6 @@ class PeakReport:
         """Give what was found as lines for a terminal."""
         return verdict.peak_lines(result)
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
-        """Return nothing: a theory may know what is published."""
-        return ""
-
-    def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
-        """Return nothing to be careful about."""
-        return ()
-
-    def known(self, spec: CampaignSpec) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
     def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
         """Return where others found the peak, within the range."""
         return ()
@@ -125,13 +104,13 @@ class PeakReport:
         """Return the reweighted curves."""
         return downloads.curves_of(state)
 
-    def curves_csv(self, result: CampaignResult, curves: Curves) -> str:
+    def curves_csv(self, shown: Reported) -> str:
         """Return the curves as CSV."""
-        return downloads.curves_csv(curves)
+        return downloads.curves_csv(shown.curves)
 
-    def figure(self, state: CampaignState, result: CampaignResult, curves: Curves) -> TransitionFigure:
+    def figure(self, shown: Reported) -> TransitionFigure:
         """Return the order parameter and chi along the coordinate."""
-        return peak_figure(state, result, curves, self.published(state))
+        return peak_figure(shown, self.published(shown.state))
 
     def labels(self, state: CampaignState) -> tuple[str, str]:
         """Return what the two series of a history are."""
@@ -146,65 +125,45 @@ class PeakReport:
         measured = theory.order_of(chain.column)
         return ChainHistory(series, self.labels(state), chain.warmup, measured, theory.order.text)
 
-    def draw_main(self, state: CampaignState, result: CampaignResult, curves: Curves) -> "Drawn | None":
-        """Return the order parameter and chi; None without data."""
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the order parameter and chi."""
         from .figures import draw_peak
 
-        return next(iter(draw_peak(state, result, curves)), None)
+        return draw_peak(shown)
 
-    def draw(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        curves: Curves,
-        found: Mapping[System, Any],
-        compared: Sequence["Drawn"],
-    ) -> list["Drawn"]:
-        """Return the transition, several systems, histories, and what the peak rests on."""
-        from .figures import draw_more, draw_peak
+    def draw_more(self, shown: Reported) -> "list[Drawn]":
+        """Return several systems, histories, and what the peak rests on."""
+        from .figures import draw_systems
         from .figures_of_evidence import draw_evidence
 
-        made = [*draw_peak(state, result, curves), *compared, *draw_more(state, result)]
-        return made + draw_evidence(state, found)
+        return draw_systems(shown) + draw_evidence(shown)
 
     def theory(self, spec: CampaignSpec) -> str:
         """Return the physics in a few words."""
         return spec.theory.table()
 
-    def remark(self, spec: CampaignSpec) -> str:
-        """Return a sentence that belongs to what an established number means."""
-        return ""
-
     def sections(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        figures: Figures,
-        links: str,
-        beside: Sequence[ComparedCampaign],
+        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the headline, the transition, its evidence, histories and all chains."""
         from . import sections
 
-        title, meaning = verdict.verdict(state, result, self.remark(state.spec))
+        title, meaning = verdict.verdict(shown)
         return [
-            sections.headline(state, result, title, meaning, theory=self.theory(state.spec)),
-            sections.transition_section(state, result, figures, *self.more_of_transition(figures)),
+            sections.headline(shown, title, meaning, theory=self.theory(shown.spec)),
+            sections.transition_section(shown, figures, *self.more_of_transition(figures)),
             sections.compared_section(beside, figures),
-            sections.evidence_section(result, figures, self.evidence_figures),
-            *self.more_sections(state, result, figures),
+            sections.evidence_section(shown.result, figures, self.evidence_figures),
+            *self.more_sections(shown, figures),
             sections.history_section(figures, *self.more_of_histories(figures)),
-            sections.points_section(state, result, links, self.said_of_points(result)),
+            sections.points_section(shown, links, self.said_of_points(shown.result)),
         ]
-
-    evidence_figures: tuple[str, ...] = ()
-    """Names of figures that stand with the evidence besides those of every peak."""
 
     def more_of_transition(self, figures: Figures) -> list[str]:
         """Return what stands below the transition."""
         return []
 
-    def more_sections(self, state: CampaignState, result: CampaignResult, figures: Figures) -> list[str]:
+    def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
         """Return sections after the evidence."""
         return []
 
@@ -220,16 +179,15 @@ class PeakReport:
         """Return what the numbers of a peak are."""
         from .html import section, table
 
-        theory = spec.theory
-        order, words = theory.order, theory.words
+        order, words = spec.theory.order, spec.theory.words
         known = {"order": order.text, "volume": order.volume, "kind": words.system, "update": words.update}
         known["coordinate"] = words.coordinate
         names = {
-            "order parameter": "order",
-            "susceptibility": "chi",
-            words.found: "peak",
-            "B4": "b4",
+            "order": "order parameter",
+            "chi": "susceptibility",
+            "peak": words.found,
+            "b4": "B4",
             "tau_int": "tau_int",
         }
-        rows = [(name, say(f"definitions.{key}", **known)) for name, key in names.items()]
+        rows = [(name, say(f"definitions.{key}", **known)) for key, name in names.items()]
         return section("Definitions", table(("", ""), rows))

@@ -5,6 +5,7 @@ report written next year give the same digits.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import msgspec
 from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.findings import Found
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.campaign.theory import System, Theory, TheoryWords
@@ -24,6 +26,7 @@ from .points import ChainResult
 from .words import item_text, system_name
 
 if TYPE_CHECKING:
+    from metalforge.campaign.analysis.curve import TransitionCurve
     from metalforge.campaign.analysis.finite_size import FiniteSize, FiniteSizeFit
 
 
@@ -203,6 +206,35 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     def established(self) -> bool:
         """Whether the headline may be quoted."""
         return self.result.established
+
+
+class Reported:
+    """What one campaign's report, figures and numbers are made of, each computed from the state once."""
+
+    def __init__(self, state: CampaignState, found: Mapping[System, Any] | None = None) -> None:
+        self.state = state
+        """The fold of the journal."""
+        self._found = found
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """The spec in force, with every default."""
+        return self.state.spec
+
+    @cached_property
+    def found(self) -> Mapping[System, Any]:
+        """What the chains of every system say."""
+        return self._found or findings_of(self.state)
+
+    @cached_property
+    def result(self) -> CampaignResult:
+        """Every number of the report: systems, chains, decisions, energy."""
+        return result_of(self.state, self.found)
+
+    @cached_property
+    def curves(self) -> "Mapping[System, TransitionCurve]":
+        """The reweighted curves by system."""
+        return self.spec.theory.report.curves(self.state)
 
 
 def findings_of(state: CampaignState) -> dict[System, Any]:

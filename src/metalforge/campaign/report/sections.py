@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Described
+from metalforge.campaign.theory import Described, SizeLaw
 from metalforge.statistics.estimate import with_error
 
 from .figure_data import COMPARED, ComparedCampaign, apart
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
-from .result import CampaignResult, SystemResult
+from .result import CampaignResult, Reported, SystemResult
 from .words import (
     ENDINGS,
     chi2_text,
@@ -31,8 +31,7 @@ YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
 
 
 def headline(
-    state: CampaignState,
-    result: CampaignResult,
+    shown: Reported,
     title: Raw,
     meaning: Sequence[str],
     *,
@@ -40,6 +39,7 @@ def headline(
     update: str = "",
 ) -> str:
     """Return the top of the page: the result, what it means, how it stopped; `theory` is the physics in words."""
+    state, result = shown.state, shown.result
     first, words, report = result.headline, result.words, state.spec.theory.report
     compared = report.comparison(state.spec, result)
     rate = f"{result.updates_per_second:.{0 if result.updates_per_second >= 10 else 2}f}"
@@ -67,8 +67,9 @@ def _ending(state: CampaignState) -> str:
     return "It has not finished: these are the numbers so far."
 
 
-def transition_section(state: CampaignState, result: CampaignResult, figures: Figures, *more: str) -> str:
+def transition_section(shown: Reported, figures: Figures, *more: str) -> str:
     """Return the physics: the curves, the peak of every system, what was left out, several systems."""
+    result = shown.result
     rows, words, order = [_volume_row(volume) for volume in result.systems], result.words, result.order
     columns = (words.system, f">{words.found}", ">peak of chi", ">B4 there", f">{words.chain}s", ">measured")
     left = [
@@ -87,7 +88,7 @@ def transition_section(state: CampaignState, result: CampaignResult, figures: Fi
         note(say("sections.transition", order=order)),
         details(f"{len(left)} {words.chain}s were left out", left_out) if left else "",
         figures.get("systems", ""),
-        _finite_size(state, result),
+        _finite_size(result, shown.spec.theory.size_law),
         *more,
     )
 
@@ -109,8 +110,7 @@ def _volume_row(volume: SystemResult) -> tuple[object, ...]:
     )
 
 
-def _finite_size(state: CampaignState, result: CampaignResult) -> str:
-    law = state.spec.theory.size_law
+def _finite_size(result: CampaignResult, law: SizeLaw | None) -> str:
     if result.finite_size is None or law is None:
         return ""
     parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
@@ -160,11 +160,12 @@ def history_section(figures: Figures, *more: str) -> str:
     return section("Histories", figures.get("histories", ""), *more)
 
 
-def points_section(state: CampaignState, result: CampaignResult, downloads: str, said: str = "") -> str:
+def points_section(shown: Reported, downloads: str, said: str = "") -> str:
     """Return the table of chains, and where every row can be had."""
+    result = shown.result
     several, words = len(result.systems) > 1, result.words
     names = dict.fromkeys(name for chain in result.chains for name in chain.values)
-    others = [shown for name in names if (shown := state.spec.theory.described(name)).label]
+    others = [column for name in names if (column := shown.spec.theory.described(name)).label]
     columns = [words.chain, *[words.system] * several, f">{words.coordinate}", f">{result.order}"]
     columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), f">{words.update}s/s"]
     rows = []

@@ -15,15 +15,16 @@ from .decisions import LARGEST_Z, faults_of
 from .figure_data_of_chains import swaps_of
 from .heads import why_not
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
-from .result import CampaignResult
+from .result import CampaignResult, Reported
 from .spec_text import spec_text
 from .words import one_line, say, substrate_text, system_text
 
 Figures = Mapping[str, str]
 
 
-def decisions_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
+def decisions_section(shown: Reported, figures: Figures) -> str:
     """Return what was decided, by whom, whether they were trusted, and every decision in its own words."""
+    state, result = shown.state, shown.result
     found = result.decisions
     if not found.counts:
         return ""
@@ -150,8 +151,9 @@ def energy_section(result: CampaignResult) -> str:
     return section("Energy", table(columns, rows), note(say("sections.energy")) if rows else "")
 
 
-def efficiency_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
+def efficiency_section(shown: Reported, figures: Figures) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
+    state, result = shown.state, shown.result
     used = state.utilisation or Utilisation(window_s=0.0, stages=())
     rows = [
         (s.stage, host_of(s.substrate), s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
@@ -251,13 +253,14 @@ def _joules(energy: Quantity | None, reason: str) -> tuple[str, str]:
     return f"{energy.value:.4g} {energy.unit}", how
 
 
-def checks_section(state: CampaignState, result: CampaignResult) -> str:
+def checks_section(shown: Reported) -> str:
     """Return how far configurations were off when they were evaluated again, and whether all that should be were."""
+    state, drift = shown.state, shown.result.drift
     promised = sum(chain.promised for chain in state.chains.values())
     lacking = sum(len(chain.unchecked) for chain in state.chains.values())
     said = f"{promised - lacking:,} of {promised:,} configurations that were to be checked were."
-    rows = [(d.precision, d.substrate, d.checks, *(f"{off:.1e}" for off in d.largest.values())) for d in result.drift]
-    measured = result.drift[0].largest if result.drift else ()
+    rows = [(d.precision, d.substrate, d.checks, *(f"{off:.1e}" for off in d.largest.values())) for d in drift]
+    measured = drift[0].largest if drift else ()
     return section(
         "Checks in higher precision",
         table(("precision", "on", ">configurations", *(f">largest drift of {name}" for name in measured)), rows),
@@ -265,9 +268,9 @@ def checks_section(state: CampaignState, result: CampaignResult) -> str:
     )
 
 
-def provenance_section(state: CampaignState, result: CampaignResult) -> str:
+def provenance_section(shown: Reported) -> str:
     """Return what one needs to do it again."""
-    opened = state.opened
+    state, opened = shown.state, shown.state.opened
     command = shlex.join(opened.command) if opened.command else "not recorded"
     versions = ", ".join(f"{name} {number}" for name, number in sorted(opened.versions.items()))
     rows = [
@@ -281,7 +284,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
         ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
         *(("extended by", Raw(f"<code>{escape(shlex.join(more.command))}</code>")) for more in state.extended),
-        ("computed", Raw(f"<code>digest {escape(result.digest)}</code>")),
+        ("computed", Raw(f"<code>digest {escape(shown.result.digest)}</code>")),
     ]
     silicon = table(
         ("substrate", "device", "model", "does"),

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.analysis.transition import Transition
-from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import with_error
 
 from .html import Raw, box, items, link, paragraph
-from .result import CampaignResult, Quoted, SystemResult
+from .result import CampaignResult, Quoted, Reported, SystemResult
 from .words import chi2_text, interval_text, item_text, say, system_name, system_text
 
 if TYPE_CHECKING:
@@ -63,12 +62,13 @@ def _stated(found: Quoted, where: str, evidence: Sequence[Evidence]) -> Iterator
     yield f"  not to be quoted, for lack of: {lacking}"
 
 
-def verdict(state: CampaignState, result: CampaignResult, remark: str = "") -> tuple[Raw, list[str]]:
+def verdict(shown: Reported) -> tuple[Raw, list[str]]:
     """Return the title of the page and what stands below it: a number only where it is established."""
+    result = shown.result
     found, label = result.quoted, escape(result.words.found)
     if found.value is None or found.error is None:
         return Raw(f"{label} is not located"), [paragraph(f"Why: {result.headline.reason}", "warn")]
-    law = state.spec.theory.size_law
+    law = shown.spec.theory.size_law
     if not result.established:
         interval = interval_text(found.value, found.error)
         name = result.words.coupling
@@ -83,7 +83,7 @@ def verdict(state: CampaignState, result: CampaignResult, remark: str = "") -> t
     elif peak is not None:
         meaning, rests = _of_system(result, peak)
     return Raw(f'{label} = <span class="value">{value}</span>'), [
-        paragraph(f"{meaning} {remark}".strip()),
+        paragraph(meaning),
         paragraph(Raw(f"{escape(rests)} {link('All the evidence', '#evidence').html}.")),
     ]
 

@@ -1,18 +1,16 @@
 """The report of a lattice campaign: the peak of the loop's susceptibility, and what only lattices have."""
 
-from collections.abc import Mapping, Sequence
 from math import hypot
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metalforge.campaign.report.figure_data import PublishedPlace
 from metalforge.campaign.report.figure_data_of_chains import ChainHistory, plane_of
 from metalforge.campaign.report.html import heading, note, paragraph, section, table
-from metalforge.campaign.report.parts import Curves, Figures, PeakReport
-from metalforge.campaign.report.result import CampaignResult
+from metalforge.campaign.report.parts import Figures, PeakReport
+from metalforge.campaign.report.result import CampaignResult, Reported
 from metalforge.campaign.report.words import estimate_text, system_name, system_text
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import with_error
 
 from .advice import known_of, say, size_cautions, spacing_cautions
@@ -81,32 +79,30 @@ class LatticeReport(PeakReport):
 
         return super().history(state, chain)._replace(plane=plane_of(loop_of(chain.column), "L"))
 
-    def draw(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        curves: Curves,
-        found: Mapping[System, Any],
-        compared: "Sequence[Drawn]",
-    ) -> "list[Drawn]":
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the transition and the plaquette."""
+        from .figures import draw_plaquette
+
+        made = super().draw(shown)
+        return [*made, draw_plaquette(shown.result)] if made else []
+
+    def draw_more(self, shown: Reported) -> "list[Drawn]":
         """Return the figures of a peak with those of links."""
-        from metalforge.campaign.report.figures import draw_more, draw_peak
+        from metalforge.campaign.report.figures import draw_systems
         from metalforge.campaign.report.figures_of_evidence import draw_evidence
 
         from .advice import TEXTS
-        from .figures import draw_hmc, draw_plaquette, draw_quarks, loop_planes
+        from .figures import draw_hmc, draw_quarks, loop_planes
 
-        made = draw_peak(state, result, curves)
-        made += [draw_plaquette(result)] if made else []
-        made += [*compared, *draw_more(state, result)]
-        if lattice_of(state.spec).flavors:
+        made = draw_systems(shown)
+        if lattice_of(shown.spec).flavors:
             from .quarks import quarks_of
 
-            if quarks := quarks_of(state):
-                made.append(draw_quarks(result, quarks))
-        if any("accepted" in chain.values for chain in result.chains):
-            made.append(draw_hmc(result))
-        return made + draw_evidence(state, found, {"loop-plane": loop_planes(state)}, TEXTS)
+            if quarks := quarks_of(shown.state):
+                made.append(draw_quarks(shown.result, quarks))
+        if any("accepted" in chain.values for chain in shown.result.chains):
+            made.append(draw_hmc(shown.result))
+        return made + draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
 
     def theory(self, spec: CampaignSpec) -> str:
         """Return the physics in a few words."""
@@ -123,9 +119,9 @@ class LatticeReport(PeakReport):
         """Return how HMC ran."""
         return [figures.get("hmc", "")]
 
-    def more_sections(self, state: CampaignState, result: CampaignResult, figures: Figures) -> list[str]:
+    def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
         """Return what only sea quarks have."""
-        return [quarks_section(state, result, figures)]
+        return [quarks_section(shown.state, shown.result, figures)]
 
     def said_of_points(self, result: CampaignResult) -> str:
         """Return what is to be known of trajectories and solves."""

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,11 @@ from metalforge.campaign.report.figure_data import (
 )
 from metalforge.campaign.report.figure_data_of_chains import ChainHistory
 from metalforge.campaign.report.html import Raw, box, details, items, note, paragraph, section, table
-from metalforge.campaign.report.parts import Curves, Figures
-from metalforge.campaign.report.points import ChainResult, bare_result, in_order
-from metalforge.campaign.report.result import CampaignResult
-from metalforge.campaign.report.verdict import found_lines
+from metalforge.campaign.report.parts import Figures, Report
+from metalforge.campaign.report.result import CampaignResult, Reported
 from metalforge.campaign.report.words import item_text, system_name
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.theory import System
 from metalforge.core.pages import Paragraphs
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
 from metalforge.statistics.estimate import Estimate, with_error
@@ -50,40 +47,20 @@ def say(group: str, **figures: Any) -> str:
     return " ".join(TEXTS(group, **figures))
 
 
-class PlasmaReport:
+class PlasmaReport(Report):
     """Shows transport along the coupling, or where a crystal freezes."""
-
-    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
-        """Return where segments went; what they say is found of all trajectories at a coupling together."""
-        return tuple(bare_result(state.spec.theory, chain) for chain in in_order(state))
-
-    def lines(self, result: CampaignResult) -> Iterator[str]:
-        """Give what was found of every box, and the evidence."""
-        return found_lines(result)
 
     def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
         """Return one sentence that compares with what is published."""
         return plasma_comparison(spec, result)
 
-    def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
-        """Return nothing to be careful about."""
-        return ()
-
-    def known(self, spec: CampaignSpec) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
-        """Return nothing: curves are part of what was found."""
-        return {}
-
-    def curves_csv(self, result: CampaignResult, curves: Curves) -> str:
+    def curves_csv(self, shown: Reported) -> str:
         """Return points, curves or rates as CSV."""
-        return plasma_csv(result)
+        return plasma_csv(shown.result)
 
-    def figure(self, state: CampaignState, result: CampaignResult, curves: Curves) -> TransitionFigure:
+    def figure(self, shown: Reported) -> TransitionFigure:
         """Return transport along ln Gamma, or the rates of crystals."""
-        return plasma_figure(state, result)
+        return plasma_figure(shown.state, shown.result)
 
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return Gamma of a trajectory and what it looks at, segment by segment."""
@@ -92,40 +69,22 @@ class PlasmaReport:
         seen = chain.column(column, measured=False)
         return ChainHistory((gamma, seen), ("\u0393", label), chain.warmup, chain.column(column), label)
 
-    def draw_main(self, state: CampaignState, result: CampaignResult, curves: Curves) -> "Drawn | None":
-        """Return the first figure of the physics; None without data."""
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the figures of the physics."""
         from .figures import draw_plasma
 
-        return next(iter(draw_plasma(state, result, plasma_figure(state, result))), None)
-
-    def draw(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        curves: Curves,
-        found: Mapping[System, Any],
-        compared: "Sequence[Drawn]",
-    ) -> "list[Drawn]":
-        """Return the figures of the physics, then those of a comparison."""
-        from .figures import draw_plasma
-
-        return [*draw_plasma(state, result, plasma_figure(state, result)), *compared]
+        return draw_plasma(shown.state, shown.result, self.figure(shown))
 
     def sections(
-        self,
-        state: CampaignState,
-        result: CampaignResult,
-        figures: Figures,
-        links: str,
-        beside: Sequence[ComparedCampaign],
+        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the headline, the curve or the rates, the evidence, all trajectories."""
         return [
-            plasma_headline(state, result),
-            plasma_section(state, result, figures),
+            plasma_headline(shown),
+            plasma_section(shown.state, shown.result, figures),
             sections.compared_section(beside, figures),
-            sections.evidence_section(result, figures),
-            trajectories_section(state, result, links, figures),
+            sections.evidence_section(shown.result, figures),
+            trajectories_section(shown.state, shown.result, links, figures),
         ]
 
     def definitions(self, spec: CampaignSpec) -> str:
@@ -160,9 +119,9 @@ def plasma_comparison(spec: CampaignSpec, result: CampaignResult) -> str:
     return f"published, by freezing scaling: {', '.join(parts)}" if parts else ""
 
 
-def plasma_headline(state: CampaignState, result: CampaignResult) -> str:
+def plasma_headline(shown: Reported) -> str:
     """Return the top of the page."""
-    plasma, first = plasma_of(state.spec), result.headline
+    plasma, first = plasma_of(shown.spec), shown.result.headline
     found, quoted = first.details, first.result
     if quoted.value is not None and quoted.error is not None:
         title = f'&Gamma;<sub>m</sub> = <span class="value">{with_error(quoted.value, quoted.error)}</span>'
@@ -178,7 +137,7 @@ def plasma_headline(state: CampaignState, result: CampaignResult) -> str:
         box(paragraph(say("plasma.lacking")), items(lacking)) if lacking else "",
     ]
     theory, update = f"Yukawa plasma, kappa = {plasma.kappa:g}", f" of {plasma.update_time:g}/omega_p"
-    return sections.headline(state, result, Raw(title), meaning, theory=theory, update=update)
+    return sections.headline(shown, Raw(title), meaning, theory=theory, update=update)
 
 
 def plasma_section(state: CampaignState, result: CampaignResult, figures: Mapping[str, str]) -> str:
