@@ -94,7 +94,7 @@ def differing(out: Path) -> tuple[int, int]:
     made, longest = 0, max(log.rows for log in logs)
     while made < longest:
         batch.start(min(STRETCH, longest - made))
-        for found, kept in zip(batch.collect_columns(), columns, strict=True):
+        for found, kept in zip(batch.collect(), columns, strict=True):
             for name, values in found.items():
                 kept.setdefault(name, []).extend(values)
         made = min(made + STRETCH, longest)

@@ -70,7 +70,7 @@ def _batched(entries: Sequence[ChainEntry], engine: Engine) -> list[ChainRecord]
     for begin in range(0, updates, BLOCK):
         end = min(begin + BLOCK, updates)
         batch.start(end - begin)
-        for n, columns in enumerate(batch.collect_columns()):
+        for n, columns in enumerate(batch.collect()):
             series[n, :, begin:end] = [columns[name] for name in SEEN]
     return [ChainRecord(entry=entry, series=rows) for entry, rows in zip(entries, series, strict=True)]
 

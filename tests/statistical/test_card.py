@@ -34,7 +34,7 @@ def batch_of(engine, dims, betas, warmup, updates, **options):
     for begin in range(0, warmup + updates, 64):
         # From a cold start no trajectory would be accepted: energies are far from those of equilibrium.
         batch.start(min(64, warmup + updates - begin), accept_always=begin == 0)
-        found = batch.collect_columns()
+        found = batch.collect()
         rows.append(np.array([[c["plaquette"], c["polyakov_re"], c["polyakov_im"]] for c in found]))
     p, re, im = np.concatenate(rows, axis=2).transpose(1, 2, 0)[:, warmup:]
     loop = np.hypot(re, im)

@@ -19,7 +19,7 @@ from metalforge.core.array_files import load_arrays
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
 from metalforge.core.plugins import strangers_code
-from metalforge.core.rows import PHASES, ChainFaultError, Phase, Row, Rowed, RowLog, counted
+from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Row, RowLog, RunNotes
 
 from .running.equipment import Tools
 from .running.monitor import WarmUpVerdict
@@ -33,27 +33,10 @@ STATE, ROW = "state.", "row."
 """How the names of arrays in a checkpoint begin: those of the configuration, and the columns of its rows."""
 
 
-class CountedWarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a warm-up of `total` updates has come."""
-
-    total: int
-    done: int = 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether the chain is measured from now on."""
-        return self.done >= self.total
-
-
-class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a checkpoint says beside its arrays; `job` is its owner's."""
+class _Notes(RunNotes[CountedWarmUp], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says beside its arrays, with the digest of the chain's address."""
 
     chain: str
-    warmup: CountedWarmUp
-    measuring: bool
-    first: int
-    phases: tuple[tuple[Phase, int], ...]
-    job: msgspec.Raw
 
 
 class ChainAddress(NamedTuple):
@@ -82,35 +65,18 @@ class ArrayLook(NamedTuple):
     place: Place
 
 
-class ArrayRun:
+class ArrayRun(LoggedRun[CountedWarmUp]):
     """A chain that moves update by update, with its rows in `log`."""
 
     def __init__(self, address: ChainAddress, warmup: CountedWarmUp, *, arrays: Configuration | None = None) -> None:
-        self.address, self.warmup = address, warmup
+        self.address = address
         theory, place = address.theory, address.place
         if arrays is None:
             with strangers_code(f"the theory `{theory.table()}` failed to begin a chain"):
                 arrays = dict(theory.begin(place, address.numbers(BEGIN)))
         self.arrays = arrays
         self.measured_besides = theory.measured
-        self.log = RowLog(theory.row_columns, fill=0.0, held=self.measured_besides.names)
-        self.job = msgspec.Raw(b"null")
-        """What the owner of the run wants back from a checkpoint, as JSON."""
-        self._measuring = False
-
-    @property
-    def phase(self) -> Phase:
-        """What the next update belongs to."""
-        return "measure" if self._measuring or self.warmup.finished else "warmup"
-
-    @property
-    def measured(self) -> int:
-        """Updates of measurement made."""
-        return self.log.end - self.warmup.done if self.phase == "measure" else 0
-
-    def end_warmup(self) -> None:
-        """Freeze the chain here: from now on it is measured."""
-        self._measuring = True
+        super().__init__(warmup, RowLog(theory.row_columns, fill=0.0, held=self.measured_besides.names))
 
     def step(self) -> Row:
         """Make one update and return its row."""
@@ -141,24 +107,11 @@ class ArrayRun:
             seen.update(name.encode() + np.ascontiguousarray(self.arrays[name]).tobytes())
         return seen.hexdigest()[:32]
 
-    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
-        """Compare a row that was computed again with the recorded one."""
-        self.log.verify(update, recorded)
-
     def save(self, path: Path, *, first: int | None = None) -> None:
         """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
-        log = self.log
-        first = log.first if first is None else first
-        notes = _Notes(
-            chain=self.address.digest,
-            warmup=self.warmup,
-            measuring=self.phase == "measure",
-            first=first,
-            phases=tuple(counted(log.phases[first - log.first :])),
-            job=self.job,
-        )
-        rows = {ROW + name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}
-        rows = rows if log.end > first else {}  # a file holds no empty arrays
+        noted, rows = self._noted(first)
+        notes = _Notes(chain=self.address.digest, **noted)
+        rows = {ROW + name: values for name, values in rows.items() if values.size}  # a file holds no empty arrays
         state = {STATE + name: values for name, values in self.arrays.items()}
         said = np.frombuffer(msgspec.json.encode(notes), np.uint8)
         with replacing(path) as stream:
@@ -177,18 +130,11 @@ class ArrayRun:
             raise SpecError(
                 f"{path} is not the checkpoint of a chain of `{address.theory.table()}`: {error}"
             ) from error
-        if any(phase not in PHASES for phase, _ in notes.phases) or {column.shape for column in columns.values()} != {
-            (rows,)
-        }:
-            raise SpecError(f"{path} must hold {rows} rows in every column")
         if notes.chain != address.digest:
             raise SpecError(f"{path} holds another chain than that of this campaign\nhint: delete it to recompute")
         arrays = {name.removeprefix(STATE): values for name, values in found.items() if name.startswith(STATE)}
         run = cls(address, notes.warmup, arrays={name: np.array(values) for name, values in arrays.items()})
-        run.log.first = notes.first
-        run.log.phases = [phase for phase, count in notes.phases for _ in range(count)]
-        run.log.columns = {name: column.astype(np.float64).tolist() for name, column in columns.items()}
-        run.job, run._measuring = notes.job, notes.measuring
+        run._take_up(path, notes, columns)
         return run
 
 

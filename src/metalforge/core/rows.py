@@ -1,10 +1,16 @@
 """Rows of a chain or a trajectory: one per update, by observable, each of a phase; what its runner keeps of it."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from .errors import MetalforgeError
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import MetalforgeError, SpecError
 
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 """What an update of a chain belongs to, in one spelling for rows, journals, checkpoints, traces and features."""
@@ -154,3 +160,92 @@ def segments_of(
         kept = slice(at - first, until - first)
         yield Segment(phase, at, {name: tuple(column[kept]) for name, column in columns.items()})
         at = until
+
+
+class CountedWarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How far a warm-up of `total` updates has come."""
+
+    total: int
+    done: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the chain is frozen and measured from now on."""
+        return self.done >= self.total
+
+    @property
+    def phase(self) -> Phase:
+        """What the next of its updates belongs to."""
+        return "warmup"
+
+
+WarmingUp = TypeVar("WarmingUp", bound=CountedWarmUp)
+
+
+class RunNotes(msgspec.Struct, Generic[WarmingUp], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says of a run, beside its configuration and rows; `job` is its owner's."""
+
+    warmup: WarmingUp
+    measuring: bool
+    first: int
+    phases: tuple[tuple[Phase, int], ...]
+    """The phases of the rows and how many updates each has."""
+    job: msgspec.Raw
+
+
+class LoggedRun(ABC, Generic[WarmingUp]):
+    """A chain or a trajectory that moves update by update: a warm-up, then frozen measurement, with its rows in `log`.
+
+    A checkpoint holds where it stands, how far its warm-up has come and the rows since some update.
+    """
+
+    def __init__(self, warmup: WarmingUp, log: RowLog) -> None:
+        self.warmup, self.log = warmup, log
+        self.job = msgspec.Raw(b"null")
+        """What the owner of the run wants back from a checkpoint, as JSON."""
+        self._measuring = False
+
+    @property
+    def phase(self) -> Phase:
+        """What the next update belongs to."""
+        return "measure" if self._measuring or self.warmup.finished else self.warmup.phase
+
+    @property
+    def measured(self) -> int:
+        """Updates of measurement made."""
+        return self.log.end - self.warmup.done if self.phase == "measure" else 0
+
+    def end_warmup(self) -> None:
+        """Freeze the run here: from now on it is measured."""
+        self._measuring = True
+
+    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
+        """Compare a row that was computed again with the recorded one; raises `IrreproducibleError`.
+
+        One that is not `exact` was recorded on another engine.
+        """
+        self.log.verify(update, recorded)
+
+    @abstractmethod
+    def save(self, path: Path, *, first: int | None = None) -> None:
+        """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
+
+    def _noted(self, first: int | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+        """Return the fields of `RunNotes` for a checkpoint, and the rows from `first` on as arrays."""
+        log = self.log
+        first = log.first if first is None else first
+        begin = first - log.first
+        phases = tuple(counted(log.phases[begin:]))
+        notes = {"warmup": self.warmup, "measuring": self.phase == "measure", "job": self.job}
+        rows = {name: np.array(values[begin:], np.float64) for name, values in log.columns.items()}
+        return notes | {"first": first, "phases": phases}, rows
+
+    def _take_up(self, path: Path, notes: RunNotes[WarmingUp], rows: Mapping[str, NDArray[np.float64]]) -> None:
+        """Go on from what a checkpoint holds; raises where its rows do not fit."""
+        count = sum(count for _, count in notes.phases)
+        if rows.keys() != self.log.columns.keys() or any(values.shape != (count,) for values in rows.values()):
+            raise SpecError(f"{path} must hold {count} rows of {', '.join(self.log.columns)}. Got {', '.join(rows)}")
+        self.log.first = notes.first
+        self.log.phases = [phase for phase, count in notes.phases for _ in range(count)]
+        self.log.columns = {name: rows[name].astype(np.float64).tolist() for name in self.log.columns}
+        self.job, self._measuring = notes.job, notes.measuring

@@ -20,7 +20,7 @@ from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from .actions import SYMANZIK, WILSON, Action
-    from .batch import BatchUpdate, ChainBatch
+    from .batch import ChainBatch
     from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
     from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
     from .fermions import FermionSpec
@@ -48,7 +48,6 @@ __all__ = [
     "SYMANZIK",
     "WILSON",
     "Action",
-    "BatchUpdate",
     "Chain",
     "ChainBatch",
     "ChainSpec",

@@ -5,30 +5,23 @@ couplings, seeds and streams are each chain's own.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.native.engine import Batch, BatchEngine, ChainPlace, Sweeps, Trajectory
 
-from .chain import Chain, UpdateInfo
+from .chain import Chain
 from .integrators import scheme
-from .observables import COLUMNS, Columns, Observables
-
-
-class BatchUpdate(NamedTuple):
-    """What an update of one chain did, and what was measured after it."""
-
-    info: UpdateInfo
-    observed: Observables
+from .observables import COLUMNS, Columns, measure
 
 
 class ChainBatch:
     """Chains that are updated and measured together.
 
-    `start` asks for updates and returns while they run, `collect` gives their results. In between the chains belong to
-    the batch; `bring_back` (after `collect`) puts their links into their fields, for whoever saves or measures them.
+    `start` asks for updates and returns while they run, `collect` gives what was observed. In between the chains belong
+    to the batch; `bring_back` (after `collect`) puts their links into their fields, for whoever saves or measures them.
     """
 
     def __init__(self, chains: Sequence[Chain], *, rungs: int = 1, energies: Sequence[float] = ()) -> None:
@@ -46,7 +39,7 @@ class ChainBatch:
         if rungs > 1 and (self._batch is None or first.spec.has_trajectories):
             raise SpecError("ladders run in batches as sweeps of an engine that has batches")
         self._started = 0
-        self._alone: list[list[BatchUpdate]] = []
+        self._alone: list[Columns] = []
         self.chains = list(chains)
         self.take_up(energies=energies)
 
@@ -71,38 +64,21 @@ class ChainBatch:
                 places = [place._replace(energy=e) for place, e in zip(places, energies, strict=True)]
             self._batch.place(places, [chain.field.links for chain in others])
 
-    def couple(self) -> None:
-        """Take the couplings that the chains have now (`Chain.hold`); their links stay where they are."""
-        if self._batch is not None:
-            self._batch.place([_place(chain) for chain in self.chains])
-
     def start(self, updates: int, *, accept_always: bool = False) -> None:
         """Ask for so many updates of every chain; they run while the caller does something else."""
         if self._batch is None:
-            self._alone += [[_updated(chain, accept_always) for chain in self.chains] for _ in range(updates)]
+            self._alone = [_updated(chain, updates, accept_always) for chain in self.chains]
             return
         self._batch.start(_plan(self.chains[0], accept_always, self.rungs), updates)
         self._started += updates
 
-    def collect(self) -> list[list[BatchUpdate]]:
-        """Wait for what was started, and return it: of each update, what every chain did."""
-        if self._batch is None:
-            done, self._alone = self._alone, []
-            return done
-        updates, found = self._started, self.collect_columns()
-        return [
-            [_update(chain, columns, i - updates) for chain, columns in zip(self.chains, found, strict=True)]
-            for i in range(updates)
-        ]
-
-    def collect_columns(self) -> list[Columns]:
+    def collect(self) -> list[Columns]:
         """Wait for what was started, and return what every chain gave: its observables, a number per update.
 
         A chain of a ladder has a column `beta`: the coupling that it held.
         """
         if self._batch is None:
-            done = self.collect()
-            return [_joined([update[n] for update in done]) for n in range(len(self))]
+            return self._alone
         table, self._started = np.moveaxis(self._batch.rows(), 2, 0), 0
         field = self.chains[0].field
         spatial, temporal = (sums / (3 * field.volume) for sums in table[:2])
@@ -118,8 +94,8 @@ class ChainBatch:
         by_chain = [found.T.tolist() for found in values]
         return [dict(zip(names, columns, strict=True)) for columns in zip(*by_chain, strict=True)]
 
-    def run(self, updates: int, *, accept_always: bool = False) -> list[list[BatchUpdate]]:
-        """Move every chain by so many updates, and return what each of them did."""
+    def run(self, updates: int, *, accept_always: bool = False) -> list[Columns]:
+        """Move every chain by so many updates, and return what each chain gave."""
         self.start(updates, accept_always=accept_always)
         return self.collect()
 
@@ -153,22 +129,13 @@ def _plan(chain: Chain, accept_always: bool, rungs: int) -> Sweeps | Trajectory:
     return Trajectory(tuple(float(x) for x in stages.reshape(-1)), action, accept_always)
 
 
-def _update(chain: Chain, columns: Columns, i: int) -> BatchUpdate:
-    """Return an update of those that led to where the chain is: the last one is number -1."""
-    numbers = {name: values[i] for name, values in columns.items()}
-    info = UpdateInfo(step=chain.step + i + 1)
-    if "delta_h" in numbers:
-        accepted, delta_h = bool(numbers.pop("accepted")), numbers.pop("delta_h")
-        info = UpdateInfo(step=info.step, accepted=accepted, delta_h=delta_h)
-    return BatchUpdate(info, Observables(**numbers))
-
-
-def _joined(updates: Sequence[BatchUpdate]) -> Columns:
-    joined = {name: [getattr(update.observed, name) for update in updates] for name in COLUMNS[:5]}
-    if updates and updates[0].info.accepted is not None:
-        joined |= {name: [float(getattr(update.info, name)) for update in updates] for name in COLUMNS[5:]}
-    return joined
-
-
-def _updated(chain: Chain, accept_always: bool) -> BatchUpdate:
-    return BatchUpdate(chain.update(accept_always=accept_always), chain.measure())
+def _updated(chain: Chain, updates: int, accept_always: bool) -> Columns:
+    """Make updates of a chain alone, and return its observables."""
+    rows = []
+    for _ in range(updates):
+        info = chain.update(accept_always=accept_always)
+        row = msgspec.structs.asdict(measure(chain.field))
+        if info.accepted is not None and info.delta_h is not None:
+            row |= {"delta_h": info.delta_h, "accepted": float(info.accepted)}
+        rows.append(row)
+    return {name: [row[name] for row in rows] for name in rows[0]}

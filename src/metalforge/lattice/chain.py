@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -120,14 +120,6 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 _SPECS, _STATES = msgspec.json.Decoder(ChainSpec), msgspec.json.Decoder(_State)
 
 
-class LoadOptions(TypedDict, total=False):
-    """How a checkpoint is taken up."""
-
-    threads: int | None
-    engine: Engine | None
-    allow_different_isa: bool
-
-
 class Chain:
     """A chain at some step. `update` moves it on; `save` and `load` continue it bit for bit."""
 
@@ -156,9 +148,6 @@ class Chain:
         self._workspace: Workspace | None = None
         self.sea = None if spec.fermions is None else _sea(field, spec.fermions)
         self._range_is_frozen = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _chain_of, (type(self), self.spec, self.field, self._state(""))
 
     def update(
         self, *, accept_always: bool = False, adapting: bool = False, probe: "EnergyProbe | None" = None
@@ -219,16 +208,10 @@ class Chain:
             self.sea.inverter.links_moved()
         return UpdateInfo(step=self.step)
 
-    def run(
-        self,
-        n: int,
-        on_update: Callable[[UpdateInfo, Observables], None] | None = None,
-        *,
-        probe: "EnergyProbe | None" = None,
-    ) -> None:
+    def run(self, n: int, on_update: Callable[[UpdateInfo, Observables], None] | None = None) -> None:
         """Move the chain by `n` updates, measuring after each when someone listens."""
         for _ in range(n):
-            info = self.update(probe=probe)
+            info = self.update()
             if on_update is not None:
                 on_update(info, self.measure())
 
@@ -241,10 +224,6 @@ class Chain:
         if self.sea is None:
             return observed
         return self.sea.observe(observed, **self.address())
-
-    def retune(self, hmc: HmcSpec) -> None:
-        """Change the trajectory; for warm-up only: a chain that is measured keeps its parameters."""
-        self.spec = msgspec.structs.replace(self.spec, hmc=hmc)
 
     def hold(self, beta: float, hmc: HmcSpec) -> None:
         """Take another coupling, with the trajectory that was tuned for it: for replica exchange."""
@@ -283,7 +262,7 @@ class Chain:
         )
 
     @classmethod
-    def load(cls, path: Path, **options: Unpack[LoadOptions]) -> Self:
+    def load(cls, path: Path, **options: Any) -> Self:
         """Return the chain of a checkpoint, on `engine` or on the process's CPU engine with so many `threads`.
 
         One of another bit family is refused unless `allow_different_isa`, since the chain would not continue bit for
@@ -293,19 +272,24 @@ class Chain:
 
     @classmethod
     def load_with_notes(
-        cls, path: Path, **options: Unpack[LoadOptions]
+        cls,
+        path: Path,
+        *,
+        threads: int | None = None,
+        engine: Engine | None = None,
+        allow_different_isa: bool = False,
     ) -> tuple[Self, str, dict[str, NDArray[np.float64]]]:
         """Return the chain of a checkpoint with the notes and series that were saved beside it."""
         from .io.checkpoint import read_checkpoint
 
-        engine = options.get("engine") or cpu_engine(threads=options.get("threads"))
+        engine = engine or cpu_engine(threads=threads)
         found = read_checkpoint(path)
         try:
             spec = _SPECS.decode(found.spec_json)
             state = _STATES.decode(found.state_json)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} does not hold a lattice chain: {error}") from error
-        if not options.get("allow_different_isa") and not continues(
+        if not allow_different_isa and not continues(
             engine, found.engine, found.family, sums_matter=spec.fermions is not None
         ):
             raise SpecError(
@@ -314,25 +298,17 @@ class Chain:
                 f"hint: set METALFORGE_ISA={found.engine.removeprefix('cpu:')}, or allow a different one"
             )
         field = GaugeField.from_links(found.links, precision=spec.precision, engine=engine)
-        return _chain_of(cls, spec, field, state), state.notes, dict(found.series)
+        chain = cls(spec, field=field)
+        chain.step = state.step
+        if chain.sea is not None:
+            chain.sea.seen = state.spectral_seen
+            if state.spectral_bound is not None:
+                chain.sea.bound = state.spectral_bound
+                chain._range_is_frozen = True
+        return chain, state.notes, dict(found.series)
 
 
 def _sea(field: GaugeField, fermions: FermionSpec) -> "Sea":
     from .sea import Sea
 
     return Sea(field, fermions)
-
-
-_Chain = TypeVar("_Chain", bound=Chain)
-
-
-def _chain_of(kind: type[_Chain], spec: ChainSpec, field: GaugeField, state: _State) -> _Chain:
-    """The chain of a state: from a checkpoint, or from another process."""
-    chain = kind(spec, field=field)
-    chain.step = state.step
-    if chain.sea is not None:
-        chain.sea.seen = state.spectral_seen
-        if state.spectral_bound is not None:
-            chain.sea.bound = state.spectral_bound
-            chain._range_is_frozen = True
-    return chain

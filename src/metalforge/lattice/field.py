@@ -166,9 +166,6 @@ class Momenta(OnGrid):
         self._field = field
         self.values: Buffer = self.grid.new("momenta")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _momenta, (self._field, self.grid.download("momenta", self.values))
-
     def assign(self, other: "Momenta") -> None:
         """Take the values of others of the same lattice, precision and engine."""
         self.grid.assign(self.values, other.values)
@@ -192,10 +189,3 @@ class Momenta(OnGrid):
     def move_links(self, eps: float) -> None:
         """Move the links by exp(i eps pi_a T_a)."""
         self.grid.move_links(self._field.links, self.values, eps)
-
-
-def _momenta(field: GaugeField, values: NDArray[np.float64]) -> Momenta:
-    """Momenta that were pickled."""
-    momenta = Momenta(field)
-    momenta.grid.upload("momenta", momenta.values, values)
-    return momenta

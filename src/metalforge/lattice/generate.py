@@ -21,7 +21,6 @@ from metalforge.statistics.estimate import MIN_LENGTH
 from metalforge.statistics.values import Value, value_of
 
 from .chain import Chain, ChainSpec
-from .hmc import EnergyProbe
 from .io import write_links
 from .registered import named
 from .run import ChainRun
@@ -122,12 +121,11 @@ class Generation:
         should_stop: Callable[[], bool] = lambda: False,
         on_update: Callable[[Row], None] | None = None,
         checkpoint_every_s: float = 60.0,
-        probe: EnergyProbe | None = None,
     ) -> bool:
         """Run to the end of the job, or until `should_stop` at an update's border; return whether it came to the end.
 
         Either way a checkpoint is left when the job keeps files or was stopped. An update that fails raises; the chain
-        is then where it was before, and so is its checkpoint. `probe` sees the energy along every trajectory.
+        is then where it was before, and so is its checkpoint.
         """
         folder = self.job.checkpoint.parent
         folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
@@ -139,7 +137,7 @@ class Generation:
                 self.save()
                 return False
             try:
-                self._advance(on_update, probe)
+                self._advance(on_update)
             except MetalforgeError:
                 # The links are those of the last good update: worth keeping, a new attempt may start from there.
                 if self.job.out:
@@ -153,8 +151,8 @@ class Generation:
             self._write_configuration()
         return True
 
-    def _advance(self, on_update: Callable[[Row], None] | None, probe: EnergyProbe | None) -> None:
-        row = self.progress.step(probe=probe)
+    def _advance(self, on_update: Callable[[Row], None] | None) -> None:
+        row = self.progress.step()
         if row.phase != "measure":
             self.progress.log.forget(self.progress.log.end)  # only measurements are kept
         elif (every := self.job.save_every) and self.measured % every == 0 and self.remaining > 0:

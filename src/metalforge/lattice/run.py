@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.observables import Measured
-from metalforge.core.rows import PHASES, ChainFaultError, Phase, Row, Rowed, RowLog, counted
+from metalforge.core.rows import PHASES, ChainFaultError, LoggedRun, Phase, Row, Rowed, RowLog, RunNotes
 
 from .chain import Chain
 from .observables import COLUMNS, Columns
@@ -37,21 +37,11 @@ ROUNDING = {"f64": 1e-9, "f32": 1e-4}
 """How far two engines may be apart in the sums of one configuration: dH is a small difference of large ones."""
 
 
-class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a checkpoint says of a run, beside its chain and rows; `job` is its owner's."""
-
-    warmup: WarmUp
-    measuring: bool
-    first: int
-    phases: tuple[tuple[Phase, int], ...]
-    """The phases of the rows and how many updates each has."""
-    job: msgspec.Raw
+_NOTES = msgspec.json.Decoder(RunNotes[WarmUp])
+"""Made here: at the first decoding of a record msgspec looks at its type, which two threads must not do at once."""
 
 
-_NOTES = msgspec.json.Decoder(_Notes)  # made here for the reason of `chain._SPECS`
-
-
-class ChainRun:
+class ChainRun(LoggedRun[WarmUp]):
     """A chain that moves update by update, with its rows in `log`.
 
     A row's observables are those of the configuration after its update; only configurations of the phases in `measures`
@@ -69,49 +59,27 @@ class ChainRun:
         measures: tuple[Phase, ...] = PHASES,
         besides: Measured = NOTHING_BESIDES,
     ) -> None:
-        self.chain, self.warmup = chain, warmup
-        observables = named(names)
-        self.besides = besides
-        self.log = RowLog(names, fill=fill, held=self.besides.names)
-        self.job = msgspec.Raw(b"null")
-        """What the owner of the run wants back from a checkpoint, as JSON."""
-        self.seconds = 0.0
-        self.updates = 0
-        """Updates of this process."""
-        self._measuring = False
+        super().__init__(warmup, RowLog(names, fill=fill, held=besides.names))
+        self.chain, self.besides = chain, besides
+        self.seconds, self.updates = 0.0, 0
+        """Of this process."""
         self._measures = measures
+        observables = named(names)
         self._of_links = [o for o in observables if o.of == "links" and o.name not in self.besides.names]
         self._of_update = [o for o in observables if o.of == "update"]
-
-    @property
-    def phase(self) -> Phase:
-        """What the next update belongs to."""
-        if self._measuring or self.warmup.finished:
-            return "measure"
-        return "quench" if self.warmup.is_quenched else "warmup"
-
-    @property
-    def measured(self) -> int:
-        """Updates of measurement made."""
-        return self.log.end - self.warmup.done if self.phase == "measure" else 0
 
     @property
     def n_steps(self) -> int | None:
         """Steps of a trajectory; None for sweeps."""
         return self.chain.spec.hmc.n_steps if self.chain.spec.has_trajectories else None
 
-    def end_warmup(self) -> None:
-        """Freeze the chain here: from now on it is measured."""
-        self._measuring = True
-
-    def step(self, *, at_quarter: Callable[[float], None] | None = None, probe: "EnergyProbe | None" = None) -> Row:
+    def step(self, *, at_quarter: Callable[[float], None] | None = None) -> Row:
         """Make one update and return its row; one that fails raises and leaves the run where it was.
 
-        `at_quarter` is told the energy violation at a quarter of a trajectory, `probe` sees it where it wants to.
+        `at_quarter` is told the energy violation at a quarter of a trajectory.
         """
         phase, steps, look = self.phase, self.n_steps, Look(self.chain)
-        if probe is None and steps is not None and phase != "quench":
-            probe = self._probe(look, at_quarter)
+        probe = None if steps is None or phase == "quench" else self._probe(look, at_quarter)
         tested = phase == "measure" or self.warmup.tests(self.chain.spec)
         began = time.perf_counter()
         with self._finite():
@@ -181,17 +149,8 @@ class ChainRun:
 
     def save(self, path: Path, *, first: int | None = None) -> None:
         """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
-        log = self.log
-        first = log.first if first is None else first
-        notes = _Notes(
-            warmup=self.warmup,
-            measuring=self.phase == "measure",
-            first=first,
-            phases=tuple(counted(log.phases[first - log.first :])),
-            job=self.job,
-        )
-        series = {name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}
-        self.chain.save(path, notes=msgspec.json.encode(notes).decode(), series=series)
+        noted, rows = self._noted(first)
+        self.chain.save(path, notes=msgspec.json.encode(RunNotes(**noted)).decode(), series=rows)
 
     @classmethod
     def load(cls, path: Path, *, fill: float = math.nan, besides: Measured = NOTHING_BESIDES, **options: Any) -> Self:
@@ -202,15 +161,7 @@ class ChainRun:
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
         run = cls(chain, notes.warmup, tuple(series), fill=fill, besides=besides)
-        rows = {len(column) for column in series.values()}
-        phases = [phase for phase, count in notes.phases for _ in range(count)]
-        if rows != {len(phases)}:
-            raise SpecError(f"{path} must hold {len(phases)} rows in every series. Got {sorted(rows)}")
-        run.log.first = notes.first
-        run.log.phases = phases
-        run.log.columns = dict(zip(run.log.columns, (column.tolist() for column in series.values()), strict=True))
-        run.job = notes.job
-        run._measuring = notes.measuring
+        run._take_up(path, notes, series)
         return run
 
     def _measure(self, look: Look, phase: Phase) -> dict[str, float]:

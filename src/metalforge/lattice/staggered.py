@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.native.engine import Buffer, Dims, Engine, Precision, Solver
+from metalforge.native.engine import Buffer, Precision, Solver
 
 from .field import GaugeField, Momenta, OnGrid, grid_of
 
@@ -33,9 +33,6 @@ class ColourField(OnGrid):
         super().__init__(grid_of(geometry.engine, geometry.dims, precision))
         self.parity = parity
         self.values: Buffer = self.grid.new("colours")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _colour_field, (self.engine, self.dims, self.parity, self.precision, self.to_host())
 
     @property
     def sites(self) -> int:
@@ -98,15 +95,6 @@ class ColourField(OnGrid):
         if not self.meets(other) or self.parity != other.parity:
             mine, its = ((f.dims, f.parity, f.precision, f.engine.name) for f in (self, other))
             raise SpecError(f"`{argument}` must be a field with (dims, parity, precision, engine) = {mine}. Got {its}")
-
-
-def _colour_field(
-    engine: Engine, dims: Dims, parity: int, precision: Precision, host: NDArray[np.complex128]
-) -> ColourField:
-    """A field that was pickled."""
-    field = ColourField(OnGrid(grid_of(engine, dims, precision)), parity, precision)
-    field.from_host(host)
-    return field
 
 
 class StaggeredOperator(OnGrid):

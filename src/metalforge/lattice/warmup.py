@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from metalforge.core.rows import CountedWarmUp, Phase
+
 from .chain import Chain, ChainSpec, UpdateInfo
 
 if TYPE_CHECKING:
@@ -24,15 +26,13 @@ TUNE_EVERY = 6
 """Trajectories between two looks at the step size."""
 
 
-class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How far a warm-up of `total` updates has come, the first `quenched` of them heat bath sweeps without fermions.
 
     `window` holds dH since the last look. Where `untested` says how many trajectories have no accept test, nothing is
     tuned either: the chain runs with its own parameters from the first update on.
     """
 
-    total: int
-    done: int = 0
     window: tuple[float, ...] = ()
     quenched: int = 0
     untested: int | None = None
@@ -43,9 +43,9 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.done < self.quenched
 
     @property
-    def finished(self) -> bool:
-        """Whether the chain is frozen from now on."""
-        return self.done >= self.total
+    def phase(self) -> Phase:
+        """What the next of its updates belongs to."""
+        return "quench" if self.is_quenched else "warmup"
 
     @property
     def first_tested(self) -> int:
@@ -101,4 +101,4 @@ def _adjust(chain: Chain, acceptance: float, *, may_coarsen: bool) -> None:
         n_steps = max(math.floor(hmc.n_steps * 0.9), 2)
     else:
         return
-    chain.retune(msgspec.structs.replace(hmc, n_steps=n_steps))
+    chain.hold(chain.spec.beta, msgspec.structs.replace(hmc, n_steps=n_steps))

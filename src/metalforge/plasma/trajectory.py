@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
 from metalforge.core.observables import Measured
-from metalforge.core.rows import ChainFaultError, Phase, Row, Rowed, RowLog, counted
+from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Phase, Row, RowLog, RunNotes
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native import default_threads
 from metalforge.native.engine import Engine, ParticleBatch, ParticleBox, ParticleSamples
@@ -91,35 +91,17 @@ def segments_from(columns: Mapping[str, Sequence[float] | Floats], time: float) 
     ]
 
 
-class SegmentWarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a warm-up has come: segments in the bath, and how many there are at most."""
-
-    total: int
-    done: int = 0
-    quenched: int = 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has its full length."""
-        return self.done >= self.total
-
-
-class _TrajectoryNotes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a checkpoint says beside particles and rows; `job` is its owner's."""
+class _TrajectoryNotes(RunNotes[CountedWarmUp], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says beside particles and rows."""
 
     segment: float
     step: int
-    warmup: SegmentWarmUp
-    measuring: bool
-    first: int
-    phases: tuple[tuple[Phase, int], ...]
-    job: msgspec.Raw
 
 
 _NOTES = msgspec.json.Decoder(_TrajectoryNotes)
 
 
-class TrajectoryRun:
+class TrajectoryRun(LoggedRun[CountedWarmUp]):
     """A trajectory that moves segment by segment, with its rows in `log`; `particles` continue where others stand.
 
     `besides` are measured on the particles at the end of segments.
@@ -129,21 +111,19 @@ class TrajectoryRun:
         self,
         spec: PlasmaSpec,
         segment: float,
-        warmup: SegmentWarmUp,
+        warmup: CountedWarmUp,
         *,
         engine: Engine,
         particles: Particles | None = None,
         fill: float = math.nan,
         besides: Measured = NOTHING_BESIDES,
     ) -> None:
-        self.spec, self.warmup, self.engine = spec, warmup, engine
+        self.spec, self.engine = spec, engine
         self.segment = segment_time(spec, segment)
         self.particles = particles or begin(spec)
         self.besides = besides
-        self.log = RowLog((*columns_of(spec.kappa, self.segment), *besides.names), fill=fill, held=besides.names)
-        self.job = msgspec.Raw(b"null")
-        """What the owner of the run wants back from a checkpoint, as JSON."""
-        self._measuring = False
+        columns = (*columns_of(spec.kappa, self.segment), *besides.names)
+        super().__init__(warmup, RowLog(columns, fill=fill, held=besides.names))
         crystal = bcc_waves(spec)
         self._waves, self._crystal = crystal.and_those(WaveVectors.up_to(WAVES, spec.length)), len(crystal.lengths)
         self._held = None
@@ -164,16 +144,6 @@ class TrajectoryRun:
         return self.engine.name, *shape
 
     @property
-    def phase(self) -> Phase:
-        """What the next segment belongs to."""
-        return "measure" if self._measuring or self.warmup.finished else "warmup"
-
-    @property
-    def measured(self) -> int:
-        """Segments of NVE."""
-        return self.log.end - self.warmup.done if self.phase == "measure" else 0
-
-    @property
     def blocks(self) -> int:
         """Blocks of a segment, after each of which the structure is looked at."""
         return round(self.segment / self.spec.block_time)
@@ -182,10 +152,6 @@ class TrajectoryRun:
     def atom_steps(self) -> int:
         """Steps of all particles in a segment."""
         return self.blocks * self.spec.block_steps * self.spec.particles
-
-    def end_warmup(self) -> None:
-        """Leave the bath here: what follows is NVE, without drift and with nothing tuned."""
-        self._measuring = True
 
     def step(self) -> Row:
         """Follow one segment and return its row; one that fails raises and leaves the run where it was."""
@@ -271,10 +237,6 @@ class TrajectoryRun:
         values |= {name: getattr(left, name) for name in TRANSPORT}
         return values | {f"stress_{bin}": power for bin, power in enumerate(left.stress_power)}
 
-    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
-        """Compare a row that was computed again with the recorded one; another engine gives another trajectory."""
-        self.log.verify(update, recorded)
-
     def digest(self) -> str:
         """Identify where the particles are, and where they go."""
         particles = self.particles
@@ -284,19 +246,10 @@ class TrajectoryRun:
 
     def save(self, path: Path, *, first: int | None = None) -> None:
         """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
-        log, particles = self.log, self.particles
-        first = log.first if first is None else first
-        notes = _TrajectoryNotes(
-            segment=self.segment,
-            step=particles.step,
-            warmup=self.warmup,
-            measuring=self._measuring,
-            first=first,
-            phases=tuple(counted(log.phases[first - log.first :])),
-            job=self.job,
-        )
-        rows = {f"series/{name}": np.array(c[first - log.first :], np.float64) for name, c in log.columns.items()}
-        write_checkpoint(path, FORMAT, self.spec, self.engine, particles, rows, {"notes_json": notes})
+        noted, rows = self._noted(first)
+        notes = _TrajectoryNotes(segment=self.segment, step=self.particles.step, **noted)
+        series = {f"series/{name}": values for name, values in rows.items()}
+        write_checkpoint(path, FORMAT, self.spec, self.engine, self.particles, series, {"notes_json": notes})
 
     @classmethod
     def load(cls, path: Path, *, engine: Engine, fill: float = math.nan, besides: Measured = NOTHING_BESIDES) -> Self:
@@ -311,13 +264,8 @@ class TrajectoryRun:
             spec, notes = spec_of(sealed), _NOTES.decode(sealed.texts["notes_json"])
             particles = particles_of(sealed, spec, notes.step)
             run = cls(spec, notes.segment, notes.warmup, engine=engine, particles=particles, fill=fill, besides=besides)
-            phases = [phase for phase, count in notes.phases for _ in range(count)]
-            rows = {name.removeprefix("series/"): c for name, c in sealed.arrays.items() if name.startswith("series/")}
-            if set(rows) != set(run.log.columns) or {len(column) for column in rows.values()} != {len(phases)}:
-                raise SpecError(f"must hold {len(phases)} rows in every series")
-        run.log.first, run.log.phases = notes.first, phases
-        run.log.columns = {name: rows[name].tolist() for name in run.log.columns}
-        run.job, run._measuring = notes.job, notes.measuring
+        rows = {name.removeprefix("series/"): c for name, c in sealed.arrays.items() if name.startswith("series/")}
+        run._take_up(path, notes, rows)
         return run
 
 

@@ -11,8 +11,9 @@ from metalforge.campaign.spec import Budget, Running, Steering
 from metalforge.campaign.state import ladders_of
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.observables import _REGISTERED, Observable, find_observables, register_observable
+from metalforge.core.rows import CountedWarmUp
 from metalforge.lattice import Chain
-from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
+from metalforge.plasma.trajectory import TrajectoryRun
 from reference.small_campaigns import PARTICLES, ROUNDS, run_until
 from reference.wide_engine import WideEngine, with_cards
 
@@ -73,7 +74,7 @@ def particles_alone(spec, log):
 
     wanted = spec.theory.trajectory(log.system, log.coordinate, seed=spec.seed, stream=log.stream, start=log.start)
     alone = TrajectoryRun(
-        wanted, spec.theory.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=cpu_engine(threads=1)
+        wanted, spec.theory.update_time, CountedWarmUp(total=spec.warmup.longest), engine=cpu_engine(threads=1)
     )
     for update in range(log.rows):
         if update == log.warmup:

@@ -18,9 +18,10 @@ from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.campaign.theory import WideWork
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.core.rows import CountedWarmUp
 from metalforge.lattice import Chain
 from metalforge.lattice.campaign import Lattice
-from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
+from metalforge.plasma.trajectory import TrajectoryRun
 from reference.small_campaigns import PARTICLES, QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
 from reference.wide_engine import WideCard, WideEngine, with_cards
 
@@ -73,7 +74,7 @@ def particles_of(spec, log, engine):
     """Return the digest of a trajectory's particles after its complete visits, run alone on the card's engine."""
     wanted = spec.theory.trajectory(log.system, log.coordinate, seed=spec.seed, stream=log.stream, start=log.start)
     alone = TrajectoryRun(
-        wanted, spec.theory.update_time, SegmentWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
+        wanted, spec.theory.update_time, CountedWarmUp(total=spec.warmup.longest), engine=engine, fill=0.0
     )
     while alone.log.end < log.complete:
         if alone.log.end == log.warmup:

@@ -5,8 +5,6 @@ It is two files: a module with the engine (`Parcel` to `ParcelEngine`), and one 
 """
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import msgspec
 import numpy as np
@@ -26,7 +24,6 @@ from metalforge.lattice import (
     largest_eigenvalue,
     pion_correlator,
 )
-from metalforge.lattice.field import Momenta
 from metalforge.lattice.staggered import ColourField
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.substrates import cpu
@@ -189,40 +186,10 @@ def test_fields_of_two_engines_do_not_meet():
         here.dot(there)
 
 
-@pytest.fixture(scope="module")
-def elsewhere():
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        yield pool
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_a_chain_continues_in_another_process_and_comes_back(elsewhere, name):
-    chain = Chain(SPECS[name], threads=1)
-    run(chain, 3)
-    infos, moved = elsewhere.submit(run, chain, 2).result()
-    assert infos == run(chain, 2)[0]
-    assert same(chain, moved)
-    assert moved.field.engine is cpu_engine(threads=1)
-    assert moved.update() == chain.update()
-
-
 @pytest.mark.parametrize("precision", ["f64", "f32"])
 @pytest.mark.parametrize("dims", [DIMS, (6, 2, 4, 2), (8, 4, 8, 4)])
 def test_fields_come_back_bit_for_bit(dims, precision):
     field = GaugeField.hot(dims, seed=1, precision=precision, threads=1)
-    momenta = Momenta(field)
-    momenta.refresh(**ADDRESS)
-    colours = [ColourField(field, parity, precision) for parity in (0, 1)]
-    for colour in colours:
-        colour.gaussian(**ADDRESS, draw=7)
-    others, pi, psi = pickle.loads(pickle.dumps((field, momenta, colours)))
-    assert np.array_equal(others.to_links(), field.to_links())
-    assert pi.kinetic() == momenta.kinetic()
-    assert [x.norm2() for x in psi] == [x.norm2() for x in colours]
-    assert [x.parity for x in psi] == [0, 1]
-    for a, b in ((field, momenta), (others, pi)):
-        b.kick(0.1)
-        b.move_links(0.2)
-        assert b.kinetic() > 0
-        assert a.precision == precision
-    assert np.array_equal(others.to_links(), field.to_links())
+    other = pickle.loads(pickle.dumps(field))
+    assert np.array_equal(other.to_links(), field.to_links())
+    assert other.precision == precision

@@ -145,7 +145,8 @@ def test_columns_of_a_batch_are_what_its_chains_do(spec):
     chains = [Chain(msgspec.structs.replace(spec, stream=n)) for n in range(3)]
     one, other = ChainBatch(chains), ChainBatch([Chain(chain.spec) for chain in chains])
     one.start(4)
-    updates, columns = other.run(4), one.collect_columns()
-    for n in range(3):
-        assert columns[n]["plaquette"] == [update[n].observed.plaquette for update in updates]
-        assert ("delta_h" in columns[n]) is (spec is HMC)
+    found = one.collect()
+    assert found == other.run(4)
+    for chain, columns in zip(chains, found, strict=True):
+        assert columns["plaquette"][-1] == chain.measure().plaquette
+        assert ("delta_h" in columns) is (spec is HMC)

@@ -85,8 +85,8 @@ def test_chains_of_a_batch_are_what_they_are_alone(engine, strategy):
     on = engine(strategy, STRATEGIES[strategy])
     specs = [spec_of(beta=5.4 + 0.1 * n, seed=n, hmc=HmcSpec(n_steps=2)) for n in range(3)]
     alone, together = [Chain(spec, engine=on) for spec in specs], ChainBatch([Chain(spec, engine=on) for spec in specs])
-    for updates in together.run(2):
-        assert [update.info.accepted for update in updates] == [chain.update().accepted for chain in alone]
+    for columns, chain in zip(together.run(2), alone, strict=True):
+        assert columns["accepted"] == [chain.update().accepted for _ in range(2)]
     together.bring_back()
     for one, other in zip(alone, together.chains, strict=True):
         assert np.array_equal(one.field.to_links(), other.field.to_links())

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.core.rows import ChainFaultError
+from metalforge.core.rows import ChainFaultError, CountedWarmUp
 from metalforge.native import cpu_engine
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from metalforge.plasma.box import places
-from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryBatch, TrajectoryRun
+from metalforge.plasma.trajectory import TrajectoryBatch, TrajectoryRun
 from metalforge.plasma.two_phase import MELTING, lower_half, require_stages, stage_of
 
 SPEC = PlasmaSpec(gamma=450.0, kappa=2.0, particles=432, start="two-phase")
 
 
 def run_of(total=4):
-    return TrajectoryRun(SPEC, 20.0, SegmentWarmUp(total=total), engine=cpu_engine(threads=1))
+    return TrajectoryRun(SPEC, 20.0, CountedWarmUp(total=total), engine=cpu_engine(threads=1))
 
 
 def in_plane_order(run, chosen):
@@ -77,7 +77,7 @@ def test_halves_that_are_held_and_free_trajectories_move_in_one_batch_as_they_do
         made = []
         for stream, done in enumerate((0, 1, 4, 1)):
             spec = PlasmaSpec(gamma=2000.0, kappa=4.0, particles=128, start="two-phase", stream=stream)
-            made.append(TrajectoryRun(spec, 10.0, SegmentWarmUp(total=4, done=done), engine=engine))
+            made.append(TrajectoryRun(spec, 10.0, CountedWarmUp(total=4, done=done), engine=engine))
         made[3].particles.velocities[0] = 1e200
         return made
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.rows import IrreproducibleError, Phase, Row, Rowed, RowLog, Segment
+from metalforge.core.rows import IrreproducibleError, LoggedRun, Row, Segment
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict
@@ -38,59 +38,7 @@ NOTHING = 0.0
 """Stands in rows for what an update does not have: JSON knows no NaN, and the phase tells."""
 
 
-class WarmUpSoFar(Protocol):
-    """How far a warm-up has come, in updates."""
-
-    @property
-    def done(self) -> int:
-        """Updates made of it."""
-        ...
-
-    @property
-    def total(self) -> int:
-        """Updates that it has at most."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has them."""
-        ...
-
-
-class PointRun(Protocol):
-    """What moves a point, update by update."""
-
-    log: RowLog
-    job: msgspec.Raw
-
-    @property
-    def warmup(self) -> WarmUpSoFar:
-        """Its warm-up."""
-        ...
-
-    @property
-    def phase(self) -> Phase:
-        """What the next update belongs to."""
-        ...
-
-    @property
-    def measured(self) -> int:
-        """Updates of measurement made."""
-        ...
-
-    def end_warmup(self) -> None:
-        """Freeze it here: from now on it is measured."""
-        ...
-
-    def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
-        """Compare a row that was computed again with the recorded one; raises `IrreproducibleError`."""
-        ...
-
-    def save(self, path: Path, *, first: int | None = None) -> None:
-        """Write a checkpoint with the rows from `first` on."""
-        ...
-
-
+AnyRun: TypeAlias = LoggedRun[Any]
 Columns: TypeAlias = Mapping[str, Sequence[float]]
 
 
@@ -129,7 +77,7 @@ class Unsound(NamedTuple):
 class PointChain(ABC):
     """A chain or a trajectory at some update, counted from 0; `update` moves it."""
 
-    run: PointRun
+    run: AnyRun
     telling: str
     """The column by which rows are told apart."""
     witness_every: int = WITNESS
@@ -156,11 +104,11 @@ class PointChain(ABC):
     # -- what each physics says ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _new(self) -> PointRun:
+    def _new(self) -> AnyRun:
         """Return the run at update 0."""
 
     @abstractmethod
-    def _read(self, path: Path) -> PointRun:
+    def _read(self, path: Path) -> AnyRun:
         """Return the run of a checkpoint; raises where it is not one of this chain."""
 
     @abstractmethod
@@ -247,7 +195,7 @@ class PointChain(ABC):
 
     # -- taking it up --------------------------------------------------------------------------------------------------
 
-    def _take_up(self, run: PointRun) -> None:
+    def _take_up(self, run: AnyRun) -> None:
         """Go on with a run."""
         self.run = run
         self.taken_up_at = run.log.end
@@ -255,11 +203,11 @@ class PointChain(ABC):
         wait = self._known.stream % WIDE_WITNESS if self._tools.wide else 1  # chains of a batch take turns
         self._witness, self._witness_at = None, run.log.end + wait * self.witness_every
 
-    def _begin(self) -> PointRun:
+    def _begin(self) -> AnyRun:
         self._marks.clear()
         return self._new()
 
-    def _load(self, path: Path) -> PointRun | None:
+    def _load(self, path: Path) -> AnyRun | None:
         """Return the chain of a checkpoint; None for one from which rows before it cannot be had."""
         run = self._read(path)
         if run.log.first > self._known.rows or (self._tools.checks != "none" and run.log.end > self._known.settled):

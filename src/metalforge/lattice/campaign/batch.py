@@ -36,7 +36,7 @@ class LinksTogether:
         under_way = min(left, _stretch(members, 0))
         batch.start(under_way)
         while under_way:
-            found, made, left = batch.collect_columns(), under_way, left - under_way
+            found, made, left = batch.collect(), under_way, left - under_way
             under_way = 0 if stopping() else min(left, _stretch(members, made))
             if not under_way or _is_measured(members, made):
                 batch.bring_back()  # the last rows are looked at with the links after them

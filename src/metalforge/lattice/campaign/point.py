@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.orders import Snapshot
-from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, PointRun, Unsound
+from metalforge.campaign.running.point import NOTHING, AnyRun, Exchange, PointChain, Unsound
 from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
@@ -59,7 +59,7 @@ class LatticePoint(PointChain):
         )
         super().__init__(known, tools, checkpoint)
 
-    def _take_up(self, run: PointRun) -> None:
+    def _take_up(self, run: AnyRun) -> None:
         """Go on with a run, whose rows so far are told to whoever watches."""
         super()._take_up(run)
         if self._watch is not None:

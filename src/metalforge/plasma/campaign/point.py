@@ -10,9 +10,9 @@ from metalforge.campaign.running.monitor import WarmUpVerdict
 from metalforge.campaign.running.point import NOTHING, PointChain, Unsound
 from metalforge.campaign.state import ChainLog
 from metalforge.core.errors import SpecError
-from metalforge.core.rows import Row
+from metalforge.core.rows import CountedWarmUp, Row
 from metalforge.plasma.box import Particles
-from metalforge.plasma.trajectory import SegmentWarmUp, TrajectoryRun
+from metalforge.plasma.trajectory import TrajectoryRun
 from metalforge.plasma.warmup import AGREEMENT
 
 from .analysis import plasma_of
@@ -47,7 +47,7 @@ class PlasmaPoint(PointChain):
         super().__init__(known, tools, checkpoint)
 
     def _new(self) -> TrajectoryRun:
-        warmup = SegmentWarmUp(total=self._spec.warmup.longest)
+        warmup = CountedWarmUp(total=self._spec.warmup.longest)
         return TrajectoryRun(
             self._wanted, self._segment, warmup, engine=self._tools.engine, fill=NOTHING, besides=self._besides
         )
