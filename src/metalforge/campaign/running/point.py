@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.rows import IrreproducibleError, LoggedRun, Row, Segment
+from metalforge.core.rows import IrreproducibleError, LoggedRun, Phase, Row, Segment
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict
@@ -36,7 +36,6 @@ SEEN = 4096
 """Rows, and at least as many again, that a new one must differ from."""
 NOTHING = 0.0
 """Stands in rows for what an update does not have: JSON knows no NaN, and the phase tells."""
-
 
 AnyRun: TypeAlias = LoggedRun[Any]
 Columns: TypeAlias = Mapping[str, Sequence[float]]
