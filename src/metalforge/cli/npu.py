@@ -350,7 +350,7 @@ def rules(
     as_json: Json = False,
 ) -> None:
     """Show the thirteen rules of the published routing table, each at work on a small model on the emulated NPU."""
-    from metalforge.hybrid.routing.seed_policy import SEED_TABLE
+    from metalforge.hybrid.routing.rules import SEED_TABLE
     from metalforge.hybrid.running.rule_examples import exercise
 
     shown = [exercise(name) for name in ([rule] if rule else [row.applies for row in SEED_TABLE])]

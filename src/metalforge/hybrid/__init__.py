@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .model.onnx_import import load_onnx
     from .routing.plan import Plan
     from .routing.router import OperationRouter
+    from .running.device_matrix import DeviceFallbackWarning
     from .running.executor import HybridExecutor
-    from .running.failure import DeviceFallbackWarning
 
 __all__ = [
     "ChunkPlan",

@@ -7,7 +7,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid import HybridEsn, plan_chunks
 from metalforge.hybrid.esn.paths import RowBlock
-from metalforge.hybrid.running.failure import DeviceFallbackWarning
+from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges

@@ -14,7 +14,7 @@ from metalforge.hybrid.esn import network
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.routing.encodings import LADDER
-from metalforge.hybrid.running.failure import DeviceFallbackWarning
+from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice

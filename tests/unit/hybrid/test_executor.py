@@ -9,9 +9,8 @@ from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnectedOp, MutationUpdate, TemporalIntegration
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.running.device_matrix import DeviceMatrix
+from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning, DeviceMatrix
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.substrates.npu import EmulatedDevice, NpuError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, ResourceError
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate, Timeout, Vanish

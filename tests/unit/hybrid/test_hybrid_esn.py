@@ -9,7 +9,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
-from metalforge.hybrid.running.failure import DeviceFallbackWarning
+from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
 from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice

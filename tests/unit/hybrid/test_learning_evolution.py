@@ -76,7 +76,7 @@ def test_losers_are_reverted():
     """From an optimum that no child can beat, the device comes back to it after every generation."""
     net = network()
     rows = window(net)
-    perfect = Window(inputs=rows.inputs, features=rows.features, targets=net.read(rows.features), state=rows.state)
+    perfect = Window(features=rows.features, targets=net.read(rows.features))
     best, known = net.readout.integers, held(net)
     evolution = Evolution(net, seed=2, children=3, rate=0.2, fit_bias=False)
     for _ in range(8):
@@ -122,24 +122,9 @@ def test_classes_and_several_outputs():
     rng = np.random.default_rng(SEED)
     rows = window(net, rows=60, outputs=3)
     one_hot = np.eye(3)[rng.integers(0, 3, 60)]
-    labelled = Window(inputs=rows.inputs, features=rows.features, targets=one_hot, state=rows.state)
+    labelled = Window(features=rows.features, targets=one_hot)
     info = Evolution(net, seed=6, loss="cross_entropy", rate=0.1, sigma=0.3).run(labelled, 60)
     assert info.generations[-1].after < info.generations[0].before - 0.2
-
-
-def test_the_reservoir_evolves_from_the_state_before_the_window():
-    net = network()
-    rows = window(net, rows=25)
-    state, readout = net.state, held(net)
-    assert np.allclose(rows.outputs(net, rerun=True), rows.outputs(net))
-    evolution = Evolution(net, seed=7, what="reservoir", children=2, rate=0.05)
-    info = evolution.run(rows, 25)
-    assert info.generations[-1].after < 0.9 * info.generations[0].before
-    assert np.array_equal(net.state, state)
-    assert np.array_equal(held(net), readout)
-    assert net.verify()
-    measured = loss_and_slope(rows.outputs(net, rerun=True), rows.targets, "mse").value
-    assert measured == pytest.approx(info.generations[-1].after, rel=1e-9)
 
 
 def test_a_failing_update_does_not_change_what_evolves():
@@ -165,15 +150,15 @@ def test_costs_are_those_of_the_device():
 def test_bad_settings_are_refused():
     net = network()
     rows = window(net)
-    for wrong in ({"children": 0}, {"rate": 0.0}, {"sigma": 2.0}, {"what": "bias"}):
+    for wrong in ({"children": 0}, {"rate": 0.0}, {"sigma": 2.0}):
         with pytest.raises(SpecError):
             Evolution(net, seed=1, **wrong)
     with pytest.raises(SeriesError, match="generations"):
         Evolution(net, seed=1).run(rows, 0)
     with pytest.raises(SeriesError, match="finite"):
-        Window(inputs=rows.inputs, features=rows.features, targets=rows.targets * np.nan, state=rows.state)
+        Window(features=rows.features, targets=rows.targets * np.nan)
     with pytest.raises(SeriesError, match="as many"):
-        Window(inputs=rows.inputs, features=rows.features, targets=rows.targets[1:], state=rows.state)
+        Window(features=rows.features, targets=rows.targets[1:])
     with pytest.raises(SpecError, match="feedback"):
         StreamWindow(network(feedback=1), 5)
     with pytest.raises(SpecError, match="rows"):

@@ -17,7 +17,7 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.routing.seed_policy import SEED_TABLE, seed_row
+from metalforge.hybrid.routing.rules import SEED_TABLE, seed_row
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.rule_examples import exercise
 from reference.hybrid_graphs import HOST, chain, esn, int4_layer, real_layer

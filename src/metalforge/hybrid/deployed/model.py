@@ -25,8 +25,8 @@ from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import as_series_of
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.series import Layout, side_by_side, steps_first

@@ -14,7 +14,7 @@ from metalforge.hybrid.model.inputs import load_inputs
 from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentStep
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.ranges import find_ranges
-from metalforge.hybrid.routing.seed_policy import Substrate
+from metalforge.hybrid.routing.rules import Substrate
 
 ALLOW_HOST = "`--allow-host`, or `allow_host=True`, accepts the host"
 

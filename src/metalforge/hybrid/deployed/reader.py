@@ -13,7 +13,7 @@ from metalforge.hybrid.model.inputs import loaded
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
-from metalforge.hybrid.running.failure import OnFailure
+from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice, NpuError

@@ -23,9 +23,8 @@ from metalforge.core.errors import SpecError, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.measured import HEADROOM, measured
-from metalforge.hybrid.running.device_matrix import DeviceMatrix
+from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
 from metalforge.hybrid.running.exact_steps import ExactReadout
-from metalforge.hybrid.running.failure import OnFailure
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.files import as_weights

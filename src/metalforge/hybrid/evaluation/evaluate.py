@@ -17,7 +17,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
-from .dividing import Options
+from .data import Options
 from .opening import OpenedModel, open_model
 from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
 from .scoring import Scorer

@@ -36,11 +36,10 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import profile as find_profile
 
-from .dividing import Options, at, few, sample_part, series_data, series_part
+from .data import Options, are_classes, as_list, at, few, sample_part, series_data, series_part
 from .opening import DEPLOYED, OpenedModel
 from .report import Fitting
 from .scoring import Scorer
-from .targets import are_classes, as_list
 
 AT_ONCE = 256
 """Samples of one call."""

@@ -17,21 +17,19 @@ the last rows of a stream, and what the network says of them.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, require_at_least, require_one_of, require_shares
+from metalforge.core.errors import SpecError, require_at_least, require_shares
 from metalforge.reservoir.losses import LossName, check_loss, loss_and_slope
 from metalforge.reservoir.series import SeriesError
 
-from .matrix import WrittenMatrix
 from .network import DeviceNetwork
 
 Integers: TypeAlias = NDArray[np.int64]
-What: TypeAlias = Literal["readout", "reservoir"]
 GROWTH = 1.5
 """Of sigma after a success; its fourth root after a failure, so that one success in five keeps it."""
 SMALLEST_SIGMA = 1e-3
@@ -69,35 +67,16 @@ def mutate(integers: Integers, limit: int, rate: float, sigma: float, rng: np.ra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Window:
-    """Rows of a stream: inputs (rows, inputs), the features that they made, targets, and the state before the first."""
+    """Rows of a stream: the features that the reservoir made of them, and targets."""
 
-    inputs: Doubles
     features: Doubles
     targets: Doubles
-    state: Doubles
 
     def __post_init__(self) -> None:
-        rows = {len(self.inputs), len(self.features), len(self.targets)}
-        if len(rows) != 1 or rows == {0}:
-            raise SeriesError("a window has as many inputs, features and targets, and one row at least")
-        for part in (self.inputs, self.features, self.targets):
-            if not np.all(np.isfinite(part)):
-                raise SeriesError("a window must hold finite numbers. Got NaN or infinity")
-
-    def outputs(self, network: DeviceNetwork, *, rerun: bool = False) -> Doubles:
-        """Return what a device says of the rows: its readout of these features, or all of it again from the state.
-
-        Running again leaves the network's own state as it is.
-        """
-        if not rerun:
-            return network.read(self.features)
-        kept = network.state
-        try:
-            network.state = self.state.astype(network.weights.dtype)
-            features = np.stack([network.advance(u) for u in self.inputs])
-        finally:
-            network.state = kept
-        return network.read(features)
+        if len(self.features) != len(self.targets) or not len(self.targets):
+            raise SeriesError("a window has as many features and targets, and one row at least")
+        if not np.all(np.isfinite(self.features)) or not np.all(np.isfinite(self.targets)):
+            raise SeriesError("a window must hold finite numbers. Got NaN or infinity")
 
 
 class StreamWindow:
@@ -108,29 +87,28 @@ class StreamWindow:
         if network.weights.w_fb is not None:
             raise SpecError("a window asks a readout of rows that are past: with output feedback they would be others")
         self._network = network
-        self._rows: deque[tuple[Doubles, Doubles, Doubles, Doubles]] = deque(maxlen=rows)
+        self._rows: deque[tuple[Doubles, Doubles]] = deque(maxlen=rows)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def take(self, u: NDArray[np.floating], target: NDArray[np.floating]) -> Doubles:
         """Let one row run through the reservoir, keep it, and return its features."""
-        before = self._network.state.astype(np.float64)
         features = self._network.advance(u)
-        self._rows.append((np.asarray(u, np.float64), features, np.asarray(target, np.float64), before))
+        self._rows.append((features, np.asarray(target, np.float64)))
         return features
 
     def window(self) -> Window:
         """Return the rows that are kept."""
-        inputs, features, targets, states = zip(*self._rows, strict=True)
-        return Window(inputs=np.stack(inputs), features=np.stack(features), targets=np.stack(targets), state=states[0])
+        features, targets = zip(*self._rows, strict=True)
+        return Window(features=np.stack(features), targets=np.stack(targets))
 
 
 class Evolution:
-    """Evolves the readout (or the reservoir) of a network on its device.
+    """Evolves the readout of a network on its device.
 
-    With `fit_bias` (mean squares and the readout only) every candidate gets the bias that suits its window best, on the
-    host, where the bias is: the mean of what is left.
+    With `fit_bias` (mean squares only) every candidate gets the bias that suits its window best, on the host, where the
+    bias is: the mean of what is left.
     """
 
     def __init__(
@@ -142,31 +120,25 @@ class Evolution:
         rate: float = 0.05,
         sigma: float = 0.1,
         loss: LossName = "mse",
-        what: What = "readout",
         fit_bias: bool = True,
     ) -> None:
         check_loss(loss)
-        require_one_of("readout", "reservoir", what=what)
         require_at_least(1, children=children)
         require_shares(rate=rate, sigma=sigma)
         self.children, self.rate, self.sigma = children, rate, sigma
-        self.network, self.loss, self.what = network, loss, what
-        self.fit_bias = fit_bias and loss == "mse" and what == "readout"
+        self.network, self.loss = network, loss
+        self.fit_bias = fit_bias and loss == "mse"
         self.evaluations = self.pushes = self.bytes_pushed = 0
         self._rng = np.random.default_rng(seed)
 
     @property
     def integers(self) -> Integers:
         """A copy of the parent."""
-        return self._matrix.integers
-
-    @property
-    def _matrix(self) -> WrittenMatrix:
-        return self.network.readout if self.what == "readout" else self.network.reservoir
+        return self.network.readout.integers
 
     def generation(self, window: Window) -> EvolvedGeneration:
         """Return what one generation on a window did; the device holds the better of parent and children after it."""
-        parent, bias, limit = self.integers, self.network.master().out_bias, self._matrix.limit
+        parent, bias, limit = self.integers, self.network.master().out_bias, self.network.readout.limit
         first, best_bias = self._score(window)
         least, best, improved = first, parent, False
         for _ in range(self.children):
@@ -205,7 +177,7 @@ class Evolution:
         """Return the loss of what the device holds, and the bias that it is with."""
         self.evaluations += 1
         bias = self.network.master().out_bias
-        outputs = window.outputs(self.network, rerun=self.what == "reservoir")
+        outputs = self.network.read(window.features)
         if self.fit_bias:
             # What the device said is with the bias of the host; another bias is another sum.
             shift = (window.targets - outputs).mean(axis=0)
@@ -213,9 +185,6 @@ class Evolution:
         return loss_and_slope(outputs, window.targets, self.loss).value, bias
 
     def _write(self, integers: Integers, bias: Doubles) -> None:
-        if self.what == "readout":
-            push = self.network.push_integers(integers, bias)
-        else:
-            push = self.network.push_reservoir_integers(integers)
+        push = self.network.push_integers(integers, bias)
         self.pushes += push.bytes > 0
         self.bytes_pushed += push.bytes

@@ -26,9 +26,8 @@ from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_place
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
-from metalforge.hybrid.running.device_matrix import Push
+from metalforge.hybrid.running.device_matrix import DeviceGuard, Push
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.hybrid.running.failure import DeviceGuard
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice, Spent
@@ -178,10 +177,6 @@ class DeviceNetwork(HybridEsn):
         path.write_host(kept)
         self.weights = kept
         return push
-
-    def push_reservoir_integers(self, integers: NDArray[np.int64]) -> Push:
-        """Give the device integers of the reservoir's matrix; `weights` stay what they were before."""
-        return self._guarded(lambda: self.reservoir.write(integers))
 
     def verify(self) -> bool:
         """Return whether the device holds the integers of both matrices, by reading them back."""

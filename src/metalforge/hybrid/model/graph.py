@@ -4,10 +4,9 @@ Nodes name the values they read; a value is a graph input or an output of a node
 name unless `outputs` names several.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -218,73 +217,16 @@ SideT = TypeVar("SideT", bound=str)
 def find_regions(
     before: Mapping[str, Collection[str]], sides: Mapping[str, SideT]
 ) -> tuple[tuple[SideT, tuple[str, ...]], ...]:
-    """Return regions with their side, in an order in which they can run; no two of one side could be joined.
+    """Return regions of nodes with their side, in an order in which they can run.
 
-    A region is convex when no path leaves it and comes back: it can then be run as a whole once its inputs are there.
-    `before` has the nodes that each waits for, itself in an order in which they can run. Nodes get a level that rises
-    by one wherever an edge changes sides. Nodes of one level and side are convex together, since a path that leaves
-    them never comes back down. Regions of different levels are then joined where that closes no circle.
+    `before` has the nodes that each waits for, itself in an order in which they can run. A region is convex when no
+    path leaves it and comes back: it can then be run as a whole once its inputs are there. Nodes get a level that rises
+    by one wherever an edge changes sides; nodes of one level and side are a region, since a path that leaves it never
+    comes back down.
     """
     level: dict[str, int] = {}
-    groups: dict[tuple[int, SideT], list[str]] = {}
+    regions: dict[tuple[int, SideT], list[str]] = {}
     for name, producers in before.items():
         level[name] = max((level[p] + (sides[p] != sides[name]) for p in producers), default=0)
-        groups.setdefault((level[name], sides[name]), []).append(name)
-    regions = _joined(list(groups.values()), sides, before)
-    position = {name: i for i, name in enumerate(before)}
-    waiting = sorted(
-        (sorted(names, key=position.__getitem__) for names in regions), key=lambda names: position[names[0]]
-    )
-    needs = {names[0]: set().union(*(before[n] for n in names)).difference(names) for names in waiting}
-    done: set[str] = set()
-    ordered: list[tuple[SideT, tuple[str, ...]]] = []
-    while waiting:
-        ready = next(names for names in waiting if needs[names[0]] <= done)
-        waiting.remove(ready)
-        done.update(ready)
-        ordered.append((sides[ready[0]], tuple(ready)))
-    return tuple(ordered)
-
-
-def _joined(
-    regions: list[list[str]], sides: Mapping[str, SideT], before: Mapping[str, Collection[str]]
-) -> list[list[str]]:
-    """Return regions with pairs of one side joined, until no pair can be.
-
-    Two may be one where no third lies between them, on a path from the one to the other. Sets of regions are the bits
-    of integers.
-    """
-    above, below = _reached(regions, before)
-
-    def partner(i: int, others: Iterable[int]) -> int | None:
-        side = sides[regions[i][0]]
-        mine, its = above[i], below[i]
-        found = (j for j in others if not (mine & below[j] or its & above[j]) and sides[regions[j][0]] == side)
-        return next(found, None)
-
-    i = 0
-    while i < len(regions):
-        j = partner(i, range(len(regions) - 1, i, -1))
-        if j is None:
-            i += 1
-        while j is not None:
-            i, j = min(i, j), max(i, j)
-            regions[i] += regions.pop(j)
-            above, below = _reached(regions, before)
-            j = partner(i, range(i))  # of those that could not be joined before, only pairs with this one may be now
-    return regions
-
-
-def _reached(regions: Sequence[Sequence[str]], before: Mapping[str, Collection[str]]) -> tuple[list[int], list[int]]:
-    """Return the regions that each waits for, whatever lies between, and those that wait for it: bits of integers."""
-    of = {name: k for k, names in enumerate(regions) for name in names}
-    waits = {k: {of[p] for name in names for p in before[name]} - {k} for k, names in enumerate(regions)}
-    above, below = [0] * len(regions), [0] * len(regions)
-    order = tuple(TopologicalSorter(waits).static_order())
-    for k in order:
-        for p in waits[k]:
-            above[k] |= above[p] | 1 << p
-    for k in reversed(order):
-        for p in waits[k]:
-            below[p] |= below[k] | 1 << k
-    return above, below
+        regions.setdefault((level[name], sides[name]), []).append(name)
+    return tuple((side, tuple(names)) for (_, side), names in sorted(regions.items(), key=lambda region: region[0]))

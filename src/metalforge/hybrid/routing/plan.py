@@ -20,7 +20,7 @@ from metalforge.substrates.prices import Objective
 from metalforge.substrates.profiles import DeviceProfile
 
 from .jobs import DeviceJob
-from .seed_policy import Substrate
+from .rules import Substrate
 
 
 class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ places by the objective:
 - `accuracy`: software, which does not round; what is pinned to the NPU gets the finest encoding.
 - `hw_only`: all that the NPU can do within the tolerance, whatever it costs.
 
-Policy `seed` follows the table of the seed documents (`seed_policy`).
+Policy `seed` follows the table of the seed documents (`rules`).
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,11 @@ from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .candidates import Finder, fit_together
+from .candidates import Finder, Policy, Wishes, fit_together
 from .plan import OpPlan, Plan
-from .pricing import Policy, Wishes
 from .ranges import Examples, find_ranges, observe
 from .rows import OpRow, assemble
-from .seed_policy import seed_row
-from .verdict import Verdict, npu_verdict, software_verdict
+from .rules import Verdict, npu_verdict, seed_row
 
 Pin: TypeAlias = Literal["npu", "software"]
 DEFAULT_PROFILE = "akd1000-published"
@@ -95,12 +93,11 @@ class OperationRouter:
         Raises
         ------
         PlacementError
-            An op is pinned where it cannot run; no side can run an op; `strict` and something would fall back.
+            An op is pinned where it cannot run; `strict` and something would fall back.
         """
         graph, pins = as_graph(model), dict(pin or {})
         ranges = find_ranges(graph, None if calibration is None else observe(graph, calibration))
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
-        _refuse_unknown(graph)
         _check_pins(graph, pins, verdicts)
         pinned = {name for name, side in pins.items() if side == "npu"}
         by_table = self.wishes.policy == "seed"
@@ -140,14 +137,6 @@ class OperationRouter:
         if strict:
             _refuse_fallbacks(plan.record.ops)
         return plan
-
-
-def _refuse_unknown(graph: OpGraph) -> None:
-    """Raise where neither side has a rule for an op."""
-    lost = [(node, verdict) for node in graph.nodes if not (verdict := software_verdict(node)).ok]
-    if lost:
-        lines = "\n".join(f"  {node.name}: {verdict.reason}" for node, verdict in lost)
-        raise PlacementError(f"no side can run part of graph `{graph.name}`:\n{lines}")
 
 
 def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:

@@ -16,14 +16,12 @@ from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
 from metalforge.substrates.prices import NO_POWER, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 
-from .candidates import JobCandidate, chip_bytes
+from .candidates import JobCandidate, Wishes, chip_bytes, op_cost, push_cost
 from .encodings import ERROR_MODEL, precision_of
 from .jobs import ChainJob, DeviceJob, LinearJob, loading_order
 from .plan import InputRange, OpPlan, Partition, Plan, PlanRecord, Transfer, short
-from .pricing import Wishes, op_cost, push_cost
 from .ranges import ValueRange
-from .seed_policy import SeedRow, Substrate
-from .verdict import Verdict
+from .rules import SeedRow, Substrate, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

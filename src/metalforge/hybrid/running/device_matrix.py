@@ -1,24 +1,76 @@
 """A matrix on a device: real vectors in, real vectors out, by way of chip integers; replaced while it is used.
 
 y = W x, with W on the NPU as one or more programs (`compile_linear`). A network in chunks, or a layer of many units, is
-several of these, one below the other.
+several of these, one below the other. A replacement is a transaction: a device that stops in the middle of one holds
+neither the old nor the new weights; the matrix is then stale, and the next use begins with `restore`.
 
-A replacement is a transaction. A device that stops in the middle of one holds neither the old nor the new weights; the
-matrix is then stale, and the next use begins with `restore`: nothing is ever computed with half an update.
+`DeviceGuard` decides what happens when a device stops answering in the middle of a run.
 """
 
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.device import DeviceTimeoutError, NpuError
+from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuError
 from metalforge.substrates.npu.exact import ExactMatrix
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.npu.residency import DevicePrograms
+
+OnFailure: TypeAlias = Literal["fallback", "raise"]
+T = TypeVar("T")
+
+
+class DeviceFallbackWarning(UserWarning):
+    """A device stopped answering; software goes on from the same state."""
+
+
+class DeviceGuard:
+    """Runs calls on a device; after a failure, as the policy says, runs them in software for good.
+
+    A time-out is tried once more, and so is a device that is gone where `reconnect` can bring it back. A second failure
+    ends its use: `fallback` warns once and counts every call that software took over, `raise` lets the error through
+    before anything has changed.
+    """
+
+    def __init__(self, policy: OnFailure, reconnect: Callable[[], object] | None = None) -> None:
+        require_one_of("fallback", "raise", on_device_failure=policy)
+        self.policy, self._reconnect = policy, reconnect
+        self.lost = False
+        self.retries = self.fallbacks = 0
+
+    def call(self, on_device: Callable[[], T], in_software: Callable[[], T]) -> T:
+        """Return what the device gives, or software in its place."""
+        if not self.lost:
+            try:
+                return self._twice(on_device)
+            except (DeviceTimeoutError, DeviceGoneError) as error:
+                if self.policy == "raise":
+                    raise
+                self.lost = True
+                warnings.warn(
+                    f"the NPU stopped answering ({str(error).splitlines()[0]}); software goes on from the same state",
+                    DeviceFallbackWarning,
+                    stacklevel=3,
+                )
+        self.fallbacks += 1
+        return in_software()
+
+    def _twice(self, on_device: Callable[[], T]) -> T:
+        try:
+            return on_device()
+        except DeviceTimeoutError:
+            self.retries += 1
+        except DeviceGoneError:
+            if self._reconnect is None:
+                raise
+            self._reconnect()
+        return on_device()
 
 
 class Push(NamedTuple):

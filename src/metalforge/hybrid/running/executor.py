@@ -29,8 +29,7 @@ from metalforge.substrates.npu.device import NpuDevice, NpuError
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .device_matrix import DeviceMatrix
-from .failure import DeviceGuard, OnFailure
+from .device_matrix import DeviceGuard, DeviceMatrix, OnFailure
 from .values import GraphValues, Outputs
 
 

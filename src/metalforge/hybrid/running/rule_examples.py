@@ -27,7 +27,7 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.routing.seed_policy import LARGE, SEED_TABLE
+from metalforge.hybrid.routing.rules import LARGE, SEED_TABLE
 from metalforge.reservoir.generate import make_esn
 
 from .executor import HybridExecutor

@@ -19,7 +19,7 @@ from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.hybrid.evaluation.targets import series_task
+from metalforge.hybrid.evaluation.data import series_task
 from metalforge.hybrid.model.inputs import Given, as_series_of
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
@@ -141,7 +141,7 @@ def data_task(
     labels: Sequence[str] | None = None,
     seed: int = 1,
 ) -> SearchTask:
-    """Return the task of a user's data: series as `model.inputs` has them, targets as `evaluation.targets` does.
+    """Return the task of a user's data: series as `model.inputs` has them, targets as `evaluation.data` does.
 
     Series are divided as a whole, by the seed. Fewer than ten are cut into windows first, in the order of time, each
     of which starts from rest: give a washout. Every class is an output of zeros and ones, and its error their NRMSE.

@@ -1,7 +1,7 @@
 """ONNX models to graphs of ops: what the NPU may run becomes an op of its own, all between them parts for the host.
 
 Nodes of constants are computed at once. Every value's shape is inferred for two batches, which tells the extents that
-grow with the batch. Nodes that are no ops of the graph's own are joined into the largest parts that can run whole, and
+grow with the batch. Nodes that are no ops of the graph's own are joined into parts that can run whole, and
 activations, sums and concatenations that only such parts feed go along with them.
 """
 

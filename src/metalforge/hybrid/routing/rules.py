@@ -1,20 +1,61 @@
-"""Whether a substrate can run an op: yes, or no with the reason and what would change it.
+"""Which ops the NPU can run and why, and the routing table of the seed documents beside what the chip does.
 
-An op that nobody has heard of is not supported, because nobody has heard of it; asking never fails.
+Policy `seed` puts an op where its row of the table says, whatever it costs and whatever rounding does to it. Where an
+AKD1000 differs, the row has a note; the executor does what the note says. An op that no row names is software.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import FullyConnectedOp, Op, Precision
 from metalforge.substrates.npu.ladder import digit_limit
 from metalforge.substrates.npu.quantize import Quantized
 
 from .ranges import ValueRange
+
+Substrate: TypeAlias = Literal["npu", "software", "npu+software", "software->npu"]
+"""Where an op runs. npu+software: the product there, the rest here; software->npu: computed here, pushed there."""
+LARGE = 1000
+"""Nodes, that is units, above which the design documents take a layer to exceed the chip."""
+
+
+class SeedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row: what it speaks of, where that goes, why, which ops it applies to, and what the chip really does."""
+
+    operation: str
+    substrate: Substrate
+    reason: str
+    applies: str
+    note: str = ""
+
+
+SEED_TABLE = msgspec.toml.decode(
+    Path(__file__).with_name("seed_table.toml").read_bytes(), type=dict[str, tuple[SeedRow, ...]]
+)["rows"]
+
+
+def seed_row(node: Node) -> SeedRow | None:
+    """Return the first row that speaks of a node; None where the table is silent."""
+    kinds = _kinds(node.op)
+    return next((row for row in SEED_TABLE if row.applies in kinds), None)
+
+
+def _kinds(op: Op) -> set[str]:
+    """Return what the table may call an op: its kind, and of a layer also whether it is large or holds int4 weights."""
+    found = {op.kind}
+    if isinstance(op, FullyConnectedOp):
+        if op.matrix.shape[0] > LARGE:
+            found.add("large")
+        if op.precision is Precision.INT4 or (op.precision is not Precision.FLOAT and op.int4_exact):
+            found.add("int4")
+    return found
+
 
 CALIBRATE = "give calibration data: plan(graph, calibration={...})"
 WIDEST = digit_limit(3)
@@ -30,8 +71,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 NEVER = msgspec.toml.decode(Path(__file__).with_name("verdicts.toml").read_bytes(), type=dict[str, Verdict])
 """Why an NPU of this kind does not run an op, by the op's kind."""
-IN_SOFTWARE = tuple(op for op in vars(ops).values() if isinstance(op, type) and ops.Op in op.__bases__)
-"""What `software.evaluate` knows: every op there is."""
 
 
 def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
@@ -51,19 +90,7 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
         case ops.SoftwareOnly():
             fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
             return Verdict(op.reason, fix=fix)
-    return NEVER.get(getattr(op, "kind", "")) or _unheard(op, "no rule", "fully connected layers and activations")
-
-
-def software_verdict(node: Node) -> Verdict:
-    """Return whether software can run a node."""
-    if isinstance(node.op, IN_SOFTWARE):
-        return Verdict("software computes it", ok=True)
-    return _unheard(node.op, "software has no rule", "the ops in metalforge.hybrid.model.ops")
-
-
-def _unheard(op: ops.Op, lacking: str, instead: str) -> Verdict:
-    kind = getattr(op, "kind", type(op).__name__)
-    return Verdict(f"not supported: {lacking} for an op of kind `{kind}`", fix=f"build it of {instead}")
+    return NEVER[op.kind]
 
 
 def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
