@@ -8,7 +8,6 @@ from . import (  # noqa: F401  # registers them
     faults,
     hybrid_tanh,
     parity,
-    robustness,
     steering,
     tasks_table,
     thermodynamics,

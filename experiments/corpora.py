@@ -12,8 +12,7 @@ may be split over several files of a folder.
 
 import hashlib
 import io
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,57 +42,49 @@ class Record(Protocol):
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return its arrays as files have them; one that is alone has no name."""
 
+    @classmethod
+    def read(cls, entry: Any, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the record from what a file has of it."""
+
 
 R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedCorpus(ABC, Generic[R]):
-    """Records with the name of their grid. A kind of corpus says where it keeps them and how files have them."""
+class RecordedCorpus(Generic[R]):
+    """Records with the name of their grid."""
 
     grid: str
-    package_version: str = __version__
+    records: tuple[R, ...]
+    spec: msgspec.Raw | None = None
+    """The specification that they were made from, as JSON, where a theory keeps one."""
 
     FORMAT: ClassVar[tuple[str, str]]
+    """Name and version of the format."""
     RECORDS: ClassVar[str]
-    """The name of the field with the records."""
-    RECIPE: ClassVar[type[msgspec.Struct]]
-    """Fields of this corpus that are no arrays, with entries in place of records."""
+    """The records' name in a file."""
+    RECORD: ClassVar[type[Any]]
+    ENTRY: ClassVar[type[msgspec.Struct]]
 
-    @property
-    def records(self) -> tuple[R, ...]:
-        """The records, training ones and those to test on."""
-        return tuple(getattr(self, self.RECORDS))
-
-    @staticmethod
-    @abstractmethod
-    def read_record(entry: Any, arrays: Mapping[str, NDArray[Any]]) -> R:
-        """Return a record from what a file has of it."""
-
-    def recipe(self) -> msgspec.Struct:
+    def recipe(self) -> bytes:
         """Return what stands in a file beside arrays."""
-        fields = {name: getattr(self, name) for name in self.RECIPE.__struct_fields__}
-        return self.RECIPE(**fields | {self.RECORDS: tuple(record.entry for record in self.records)})
+        spec = {} if self.spec is None else {"spec": self.spec}
+        return msgspec.json.encode({"grid": self.grid, **spec, self.RECORDS: [one.entry for one in self.records]})
 
     @cached_property
     def sha256(self) -> str:
         """The checksum of the recipe and every array, as a file has it."""
-        return _digest(msgspec.json.encode(self.recipe()), self.records)
+        return _digest(self.recipe(), self.records)
 
     def part(self, part: Part) -> tuple[R, ...]:
         """Return the records of one part: they share neither couplings nor random numbers with the other."""
         return tuple(record for record in self.records if record.entry.part == part)
 
-    def of_part(self, part: Part) -> Self:
-        """Return the corpus of one part."""
-        kept: dict[str, Any] = {self.RECORDS: self.part(part)}
-        return replace(self, **kept)
-
     def tested_on(self, other: Self) -> Self:
         """Return the training records of this corpus with the test records of another in place of its own."""
         if not other.part("test"):
             raise SpecError(f"no test {self.RECORDS} in the corpus that was given for them\nhint: --part test or all")
-        return self.joined((self.of_part("train"), other.of_part("test")))
+        return self.joined((replace(self, records=self.part("train")), replace(other, records=other.part("test"))))
 
     @classmethod
     def joined(cls, corpora: Iterable[Self]) -> Self:
@@ -102,25 +93,21 @@ class RecordedCorpus(ABC, Generic[R]):
         records = tuple(record for part in parts for record in part.records)
         if len({record.entry.name for record in records}) < len(records):
             raise SpecError(f"corpora that are joined must not share {cls.RECORDS}\nhint: is a file there twice?")
-        fields: dict[str, Any] = {cls.RECORDS: records, **cls.joined_fields(parts)}
-        return cls(grid="+".join(sorted({part.grid for part in parts})), **fields)
-
-    @classmethod
-    def joined_fields(cls, corpora: Sequence[Self]) -> dict[str, Any]:
-        """Return the other fields of joined corpora."""
-        return {}
+        specs = sorted({bytes(part.spec) for part in parts if part.spec is not None})
+        spec = msgspec.Raw(b"[" + b",".join(specs) + b"]") if specs else None
+        return cls(grid="+".join(sorted({part.grid for part in parts})), records=records, spec=spec)
 
     def save(self, path: PathLike) -> None:
         """Write the corpus over `path`, whole or not at all."""
-        recipe, image = msgspec.json.encode(self.recipe()), io.BytesIO()
+        image = io.BytesIO()
         packed = {"compression": "gzip", "shuffle": True, "track_times": False}
         with h5py.File(image, "w", libver=("v110", "v110")) as file:
-            file["recipe"] = np.frombuffer(recipe, np.uint8)
+            file["recipe"] = np.frombuffer(self.recipe(), np.uint8)
             for i, record in enumerate(self.records):
                 for name, array in record.arrays().items():
                     file.create_dataset(f"{self.RECORDS}/{i}/{name}".rstrip("/"), data=array, **packed)
             file.attrs["format"], file.attrs["format_version"] = self.FORMAT
-            file.attrs["package_version"] = self.package_version
+            file.attrs["package_version"] = __version__
             file.attrs["sha256"] = self.sha256
         with replacing(path) as stream:
             stream.write(image.getbuffer())
@@ -149,16 +136,16 @@ class RecordedCorpus(ABC, Generic[R]):
             wanted = " version ".join(cls.FORMAT)
             raise SpecError(f"wanted {wanted}, got `{found[0][:40]}` version `{found[1][:10]}`")
         text = np.asarray(file["recipe"], np.uint8).tobytes()
-        fields: dict[str, Any] = msgspec.structs.asdict(msgspec.json.decode(text, type=cls.RECIPE))
+        recipe = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         records = []
-        for i, entry in enumerate(fields.pop(cls.RECORDS)):
+        for i, entry in enumerate(msgspec.json.decode(recipe[cls.RECORDS])):
             stored = file[f"{cls.RECORDS}/{i}"]
             arrays = {"": stored} if isinstance(stored, h5py.Dataset) else stored
-            records.append(cls.read_record(entry, {name: np.asarray(array) for name, array in arrays.items()}))
+            read = {name: np.asarray(array) for name, array in arrays.items()}
+            records.append(cls.RECORD.read(msgspec.convert(entry, cls.ENTRY), read))
         if str(file.attrs.get("sha256", "")) != _digest(text, records):
             raise SpecError(f"sha256: these are not the {cls.RECORDS} that were written")
-        fields[cls.RECORDS] = tuple(records)
-        return cls(package_version=str(file.attrs["package_version"]), **fields)
+        return cls(grid=msgspec.json.decode(recipe["grid"]), records=tuple(records), spec=recipe.get("spec"))
 
 
 def _digest(recipe: bytes, records: Iterable[Record]) -> str:

@@ -1,11 +1,10 @@
-"""Robustness: inputs and a network go in, perturbed inputs and their effect on every substrate come out.
+"""Attacks on classifiers of sequences: inputs and a network go in, perturbed inputs come out.
 
-A `Victim` is a classifier on its substrate; `fgsm`, `pgd` and `square_attack` make sequences that it misreads,
-`random_signs` is the control, and `outcomes` counts with intervals.
+A `Victim` is a classifier on its substrate; `fgsm`, `pgd` and `square_attack` make sequences that it misreads, and
+`random_signs` is the control.
 """
 
 from .gradient_attacks import fgsm, pgd, random_signs, square_attack
-from .outcomes import share, share_difference, transfer_rate
 from .victim import Victim
 
-__all__ = ["Victim", "fgsm", "pgd", "random_signs", "share", "share_difference", "square_attack", "transfer_rate"]
+__all__ = ["Victim", "fgsm", "pgd", "random_signs", "square_attack"]

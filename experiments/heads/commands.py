@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.corpora import RecordedCorpus
-from experiments.plasma_heads.study import PLASMA
+from experiments.plasma_heads.study import PlasmaHeads
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.layouts import layout as find_layout
@@ -19,13 +18,12 @@ from metalforge.reservoir.files import load_weights
 
 from .corpus_file import Corpus
 from .early_stop import stop_study
-from .lattice import LATTICE
 from .report import stop_table
-from .study import labelled
-from .theory import HeadTheory
+from .study import LatticeHeads, labelled
 from .training import fitted_before
 from .transition_fit import as_toml, fit_curve, peaks_of
 
+LATTICE, PLASMA = LatticeHeads(), PlasmaHeads()
 app = typer.Typer(help="Train and judge heads that watch a chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path, typer.Option("--corpus", help="A file of `heads corpus`, or a folder of such files.")]
@@ -61,13 +59,12 @@ def corpus(
     """Run the chains that heads are trained and tested on; the same command gives the same checksums."""
     grid = "quick" if quick else grid
     engine = engine_here(substrate)
-    theory: HeadTheory[Any, Any] = PLASMA if grid in PLASMA.grids else LATTICE
-    by_file = theory.entries(grid, seed, part.value)
-    if out.suffix == ".h5":
-        wanted = {out: [entry for some in by_file.values() for entry in some]}
-    else:
-        wanted = {out / f"{grid}-{part.value}-{end}.h5": some for end, some in by_file.items()}
-        out.mkdir(parents=True, exist_ok=True)
+    theory: Any = PLASMA if grid in PLASMA.grids else LATTICE
+    wanted: dict[Path, list[Any]] = {}
+    for entry in theory.entries(grid, seed, part.value):
+        file = out if out.suffix == ".h5" else out / f"{grid}-{part.value}-{theory.file_of(entry)}.h5"
+        wanted.setdefault(file, []).append(entry)
+        file.parent.mkdir(parents=True, exist_ok=True)
     done, total, rows = 0, sum(map(len, wanted.values())), []
     for path, entries in wanted.items():
         records = []
@@ -114,8 +111,8 @@ def train(
     """Fit every head of a layout to the training chains of a corpus."""
     wanted = find_layout(layout)
     theory = _theory(layout)
-    made: RecordedCorpus[Any] = theory.kind.load(source)
-    fitted = theory.train(made, wanted, seed)
+    made = theory.kind.load(source)
+    fitted, fits, note = theory.train(made, wanted, seed)
     # Commands that anyone can give: `corpus` stands for any folder.
     commands = [f"corpus --grid {grid} --out corpus" for grid in made.grid.split("+")]
     commands.append(f"train --corpus corpus --seed {seed} --layout {layout}")
@@ -125,11 +122,12 @@ def train(
         corpus_seed=min(record.entry.seed for record in made.records),
         corpus_sha256=made.sha256,
     )
-    save_with_provenance(fitted.weights, origin, out)
-    summary = {"file": str(out), "layout": layout, "seed": seed, "heads": fitted.heads, "provenance": origin}
-    print_records(as_json, summary, f"Heads of {layout}", *fitted.table)
-    if fitted.note and not as_json:
-        print_text(fitted.note)
+    save_with_provenance(fitted, origin, out)
+    summary = {"file": str(out), "layout": layout, "seed": seed, "heads": fits, "provenance": origin}
+    lines = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in fit.values()] for fit in fits]
+    print_records(as_json, summary, f"Heads of {layout}", tuple(fits[0]) if fits else ("name",), lines)
+    if note and not as_json:
+        print_text(note)
 
 
 @app.command()
@@ -145,18 +143,17 @@ def evaluate(
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
     wanted = find_layout(layout)
     theory = _theory(layout)
-    judged = theory.judge(
-        _tested_on(theory.kind, source, test), wanted, None if weights is None else load_weights(weights), seed
-    )
+    given = None if weights is None else load_weights(weights)
+    found, tables = theory.judge(_tested_on(theory.kind, source, test), wanted, given, seed)
     if table is not None:
         options = {"corpus": source, "test": test, "weights": weights, "seed": seed, "layout": layout, "table": table}
-        given = [f"--{name} {value}" for name, value in options.items() if value is not None]
-        command = " ".join(["python -m experiments heads evaluate", *given])
-        table.write_text(made_page(theory.title, judged.tables, command), encoding="utf-8")
+        line = [f"--{name} {value}" for name, value in options.items() if value is not None]
+        command = " ".join(["python -m experiments heads evaluate", *line])
+        table.write_text(made_page(theory.title, tables, command), encoding="utf-8")
     if as_json:
-        print_json(judged.found)
+        print_json(found)
         return
-    for one in judged.tables:
+    for one in tables:
         print_table(one.title, one.columns, one.rows)
 
 
@@ -176,7 +173,7 @@ def early_stop(
         print_text(shown.note)
 
 
-def _theory(layout: str) -> HeadTheory[Any, Any]:
+def _theory(layout: str) -> Any:
     """Return the theory that a layout's heads are of."""
     return PLASMA if layout in PLASMA.layouts else LATTICE
 

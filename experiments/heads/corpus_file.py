@@ -3,9 +3,9 @@
 A file has `/chains/N`, float32 (columns, updates), in the order of `ChainEntry.columns` (`corpora` has the rest).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,6 +17,8 @@ from metalforge.core.errors import SpecError
 
 Start: TypeAlias = Literal["hot", "cold"]
 Dims: TypeAlias = tuple[int, int, int, int]
+Place: TypeAlias = tuple[Dims, float, float, str]
+"""Lattice, mass, coupling and algorithm."""
 TRAJECTORIES = (*SEEN, "delta_h", "accepted", "delta_h_quarter", "n_steps")
 """What a trajectory leaves, in the order of files."""
 
@@ -57,14 +59,14 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.dims, self.mass
 
     @property
-    def place(self) -> tuple[Dims, float, float]:
-        """Lattice and coupling: the equilibrium it goes to, and the cluster it is drawn with."""
-        return *self.lattice, self.beta
+    def place(self) -> Place:
+        """The equilibrium it goes to, and the cluster it is drawn with."""
+        return *self.lattice, self.beta, self.algorithm
 
     @property
     def name(self) -> tuple[object, ...]:
         """Identifies the chain in a corpus."""
-        return self.place, self.algorithm, self.seed, self.stream
+        return self.place, self.seed, self.stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +79,14 @@ class ChainRecord:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the series as files have it."""
         return {"": self.series.astype("<f4")}
+
+    @classmethod
+    def read(cls, entry: ChainEntry, arrays: Mapping[str, NDArray[Any]]) -> "ChainRecord":
+        """Return a chain from what a file has of it."""
+        series = np.asarray(arrays[""], np.float32)
+        if series.shape != (len(entry.columns), entry.updates):
+            raise SpecError(f"the chain of stream {entry.stream} has series of shape {series.shape}")
+        return cls(entry=entry, series=series)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Return one series by name."""
@@ -93,32 +103,9 @@ class ChainRecord:
         return np.asarray(np.hypot(self.column("polyakov_re"), self.column("polyakov_im")))
 
 
-class _Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    grid: str
-    spec: msgspec.Raw
-    chains: tuple[ChainEntry, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Corpus(RecordedCorpus[ChainRecord]):
-    """Chains, with the name of their grid and the specification they were made from, as JSON."""
+    """Chains, with the specification they were made from."""
 
-    spec: msgspec.Raw
-    chains: tuple[ChainRecord, ...]
-
-    FORMAT: ClassVar[tuple[str, str]] = ("metalforge-conductor-corpus", "3")
-    RECORDS: ClassVar[str] = "chains"
-    RECIPE: ClassVar[type[msgspec.Struct]] = _Recipe
-
-    @staticmethod
-    def read_record(entry: ChainEntry, arrays: Mapping[str, NDArray[Any]]) -> ChainRecord:
-        """Return a chain from what a file has of it."""
-        series = np.asarray(arrays[""], np.float32)
-        if series.shape != (len(entry.columns), entry.updates):
-            raise SpecError(f"the chain of stream {entry.stream} has series of shape {series.shape}")
-        return ChainRecord(entry=entry, series=series)
-
-    @classmethod
-    def joined_fields(cls, corpora: Sequence[Self]) -> dict[str, msgspec.Raw]:
-        """Return the specifications of joined corpora as a list."""
-        return {"spec": msgspec.Raw(b"[" + b",".join(sorted({bytes(part.spec) for part in corpora})) + b"]")}
+    FORMAT = ("metalforge-conductor-corpus", "3")
+    RECORDS = "chains"
+    RECORD, ENTRY = ChainRecord, ChainEntry

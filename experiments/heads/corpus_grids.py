@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from experiments.corpora import PARTS, Part
+from experiments.corpora import PARTS
 from metalforge.core.errors import SpecError, find
 
 from .corpus_file import ChainEntry, Dims, Start
@@ -60,7 +60,7 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     grids: tuple[CorpusGrid, ...]
     seed: int = 2026
 
-    def entries(self, part: Part | Literal["all"] = "all") -> Iterator[ChainEntry]:
+    def entries(self, part: str = "all") -> Iterator[ChainEntry]:
         """Give every chain of a part, each with a stream of its own that does not depend on what is asked for."""
         stream = 0
         for grid, of in product(self.grids, PARTS):

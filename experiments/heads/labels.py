@@ -24,11 +24,9 @@ from metalforge.conductor.scaling import ExpectedTransition, scaled_coupling, tr
 from metalforge.core.rows import PHASES
 from metalforge.statistics.gamma import pooled_tau
 
-from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims
+from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Place
 
 Doubles: TypeAlias = NDArray[np.float64]
-Place: TypeAlias = tuple[Dims, float, float, str]
-"""Lattice, mass, coupling and algorithm."""
 WINDOW: Mapping[str, int] = {"heatbath": SWEEPS, "hmc": 5}
 STAYS: Mapping[str, int] = {"heatbath": 4 * SWEEPS, "hmc": 25}
 """Updates that are averaged, and for how many such averages stay in the band."""
@@ -61,11 +59,6 @@ class Equilibrium(NamedTuple):
     variance_error: float
     rows: int
     tau: Mapping[float, float]
-
-
-def place_of(entry: ChainEntry) -> Place:
-    """Return the equilibrium that a chain goes to, by its algorithm."""
-    return *entry.place, entry.algorithm
 
 
 def equilibrium(chains: Sequence[ChainRecord]) -> Equilibrium:
@@ -132,77 +125,67 @@ class Labeller:
 
     def __init__(self, corpus: Corpus, peaks: Mapping[tuple[Dims, float], float] | None = None) -> None:
         self.peaks = dict(peaks or {})
-        places: dict[Place, list[ChainRecord]] = {}
-        for chain in corpus.chains:
+        self.chains: dict[Place, list[ChainRecord]] = {}
+        for chain in corpus.records:
             if not chain.entry.fault:
-                places.setdefault(place_of(chain.entry), []).append(chain)
-        self.chains = places
-        self.equilibria = {place: equilibrium(chains) for place, chains in places.items()}
-        self.lengths = {
-            (c.entry.seed, c.entry.stream, place): self._length(c) for place, some in places.items() for c in some
-        }
+                self.chains.setdefault(chain.entry.place, []).append(chain)
+        self.equilibria = {place: equilibrium(chains) for place, chains in self.chains.items()}
+        self._lengths = {c.entry.name: self._length(c) for chains in self.chains.values() for c in chains}
 
     def _length(self, chain: ChainRecord) -> int | None:
-        found = self.equilibria[place_of(chain.entry)]
-        kind = chain.entry.algorithm
-        if not found.agrees:
+        found, kind = self.known(chain.entry), chain.entry.algorithm
+        if found is None:
             return None
         bands = (found.plaquette, found.loop)
         return first_inside((chain.column("plaquette"), chain.loop), bands, WINDOW[kind], STAYS[kind])
 
     def length(self, chain: ChainRecord) -> int | None:
         """Return the first update from which a chain stays in its bands; None where it never does, or none is known."""
-        return self.lengths.get((chain.entry.seed, chain.entry.stream, place_of(chain.entry)))
+        return self._lengths.get(chain.entry.name)
 
     def known(self, entry: ChainEntry) -> Equilibrium | None:
         """Return the equilibrium of a chain, where it is known."""
-        found = self.equilibria.get(place_of(entry))
+        found = self.equilibria.get(entry.place)
         return found if found is not None and found.agrees else None
+
+    def _scan(self, entry: ChainEntry) -> dict[Place, Equilibrium]:
+        """Return the equilibria of a chain's lattice, mass and algorithm."""
+        dims, mass, _, algorithm = entry.place
+        return {p: e for p, e in self.equilibria.items() if (p[0], p[1], p[3]) == (dims, mass, algorithm)}
 
     def cut(self, entry: ChainEntry) -> float:
         """Return the midpoint of <|L|> at the outermost training couplings of a chain's lattice."""
-        scan = {p[2]: e.loop.mean for p, e in self.equilibria.items() if self._is_like(p, entry) and self._trains(p)}
-        return (scan[min(scan)] + scan[max(scan)]) / 2 if scan else float("nan")
-
-    def _is_like(self, place: Place, entry: ChainEntry) -> bool:
-        return (place[0], place[1], place[3]) == (entry.dims, entry.mass, entry.algorithm)
-
-    def _trains(self, place: Place) -> bool:
-        return any(chain.entry.part == "train" for chain in self.chains[place])
+        loops = {
+            place[2]: found.loop.mean
+            for place, found in self._scan(entry).items()
+            if any(chain.entry.part == "train" for chain in self.chains[place])
+        }
+        return (loops[min(loops)] + loops[max(loops)]) / 2 if loops else float("nan")
 
     def unsure(self, entry: ChainEntry) -> float:
         """Return the error of the susceptibility at a chain's coupling over the largest of its lattice."""
-        scan = [e.variance_error for p, e in self.equilibria.items() if self._is_like(p, entry)]
-        return self.equilibria[place_of(entry)].variance_error / max(scan)
+        return self.equilibria[entry.place].variance_error / max(e.variance_error for e in self._scan(entry).values())
+
+    def steps(self, entry: ChainEntry) -> dict[float, float]:
+        """Return the steps of a trajectory at a coupling as they were tuned, by its length."""
+        found: dict[float, list[float]] = {}
+        for chain in self.chains[entry.place]:
+            found.setdefault(chain.entry.length, []).append(chain.column("n_steps")[-1])
+        return {length: float(np.median(steps)) for length, steps in found.items()}
 
     def best_step(self, entry: ChainEntry) -> float:
         """Return the step size with the most effective samples per force evaluation, of those run at a coupling."""
         found = self.known(entry)
         if found is None:
             return float("nan")
-        rates = {length: 1 / (found.tau[length] * steps) for length, steps in self._steps(entry).items()}
-        best = max(rates, key=lambda length: rates[length])
-        return best / self._steps(entry)[best]
-
-    def _steps(self, entry: ChainEntry) -> dict[float, float]:
-        """Return the steps of a trajectory at a coupling, by its length."""
-        chains = self.chains[place_of(entry)]
-        lengths = {chain.entry.length for chain in chains}
-        return {
-            at: float(np.median([c.column("n_steps")[-1] for c in chains if c.entry.length == at])) for at in lengths
-        }
-
-    def forces(self, entry: ChainEntry) -> float:
-        """Return force evaluations of a trajectory as it was tuned, two per step; 1 for an update of sweeps."""
-        return 2 * self._steps(entry)[entry.length] if entry.algorithm == "hmc" else 1.0
+        steps = self.steps(entry)
+        best = max(sorted(steps), key=lambda length: 1 / (found.tau[length] * steps[length]))
+        return best / steps[best]
 
     def unknown_equilibria(self) -> tuple[str, ...]:
         """Return the couplings whose hot and cold chains do not agree."""
-        return tuple(
-            f"{'x'.join(map(str, place[0]))} at {place[2]:g}"
-            for place, found in self.equilibria.items()
-            if not found.agrees
-        )
+        places = [place for place, found in self.equilibria.items() if not found.agrees]
+        return tuple(f"{'x'.join(map(str, dims))} at {beta:g}" for dims, _, beta, _ in places)
 
 
 class Labelled(NamedTuple):
@@ -227,26 +210,12 @@ class Labelled(NamedTuple):
         return None if value is None else np.where(self.rows >= SETTLED - 1, value, np.nan)
 
 
-class Label(NamedTuple):
-    """How a label is made: one number per frame, one for all, or None."""
-
-    make: Callable[[Labelled], Doubles | float | None]
-    of_faults: bool = False
-    """Whether chains with a fault have it."""
-
-
 def _thermalised(seen: Labelled) -> Doubles | None:
     if seen.known is None:
         return None
     length = seen.labeller.length(seen.chain)
     reached = seen.rows + 1 >= (np.inf if length is None else length)
     return np.where(seen.rows < WARMING, reached.astype(np.float64), np.nan)
-
-
-def is_ambiguous(seen: Labelled) -> bool:
-    """Return whether the interval of a coupling's loop covers the cut between the phases."""
-    found = seen.known
-    return found is not None and abs(found.loop.mean - seen.labeller.cut(seen.entry)) < COVERS * found.loop.error
 
 
 def _phase(seen: Labelled) -> float | None:
@@ -304,29 +273,46 @@ def _quenched_length(seen: Labelled) -> Doubles | None:
     entry, labeller = seen.entry, seen.labeller
     if entry.algorithm != "heatbath":
         return None
-    alike = [c for c in labeller.chains.get(place_of(entry), []) if c.entry.start == entry.start]
+    alike = [c for c in labeller.chains.get(entry.place, []) if c.entry.start == entry.start]
     lengths = [length for c in alike if (length := labeller.length(c)) is not None]
     # One number per coupling and start, asked before there is more than a first frame.
     return np.where(np.arange(len(seen.rows)) == 0, log(1 + float(np.mean(lengths))), np.nan) if lengths else None
 
 
-LABELS: dict[str, Label] = {
-    "thermalization": Label(_thermalised),
-    "phase": Label(_phase),
-    "anomaly": Label(_anomaly, of_faults=True),
-    PEAK: Label(_peak),
-    "cg_estimate": Label(_iterations),
-    "rejection": Label(_rejected),
-    "quality": Label(lambda seen: _samples(seen, seen.labeller.forces(seen.entry))),
-    "schedule": Label(lambda seen: None if (made := _samples(seen, 1.0)) is None else -made),
-    "deconfinement": Label(_order),
-    "param_suggest": Label(
-        lambda seen: float(np.log(seen.labeller.best_step(seen.entry))) if seen.entry.algorithm == "hmc" else None
-    ),
-    "next_run": Label(lambda seen: seen.settled(seen.labeller.unsure(seen.entry))),
-    "quenched_length": Label(_quenched_length),
+def _quality(seen: Labelled) -> Doubles | None:
+    # Two force evaluations per step; 1 for an update of sweeps.
+    entry = seen.entry
+    return _samples(seen, 2 * seen.labeller.steps(entry)[entry.length] if entry.algorithm == "hmc" else 1.0)
+
+
+def _schedule(seen: Labelled) -> Doubles | None:
+    samples = _samples(seen, 1.0)
+    return None if samples is None else -samples
+
+
+def _best_step(seen: Labelled) -> float | None:
+    return float(np.log(seen.labeller.best_step(seen.entry))) if seen.entry.algorithm == "hmc" else None
+
+
+LABELS: dict[str, Callable[[Labelled], Doubles | float | None]] = {
+    "thermalization": _thermalised,
+    "phase": _phase,
+    "anomaly": _anomaly,
+    PEAK: _peak,
+    "cg_estimate": _iterations,
+    "rejection": _rejected,
+    "quality": _quality,
+    "schedule": _schedule,
+    "deconfinement": _order,
+    "param_suggest": _best_step,
+    "next_run": lambda seen: seen.settled(seen.labeller.unsure(seen.entry)),
+    "quenched_length": _quenched_length,
 }
-"""Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `layouts.LABEL_OF`."""
+"""Every label by its head: one number per frame, one for all, or None.
+
+Heads of gpu-prep-11 that share one with conductor-11 are in `layouts.LABEL_OF`."""
+OF_FAULTS = ("anomaly",)
+"""Labels that chains with a fault have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -355,7 +341,7 @@ class Example:
     @property
     def cluster(self) -> Place:
         """What it is drawn and left out with: all chains of a coupling on a lattice."""
-        return place_of(self.chain.entry)
+        return self.chain.entry.place
 
 
 def context_of(entry: ChainEntry) -> ChainContext:
@@ -389,25 +375,24 @@ def frames_of(chain: ChainRecord) -> tuple[NDArray[np.int64], Doubles]:
 def examples(corpus: Corpus, part: Part, labeller: Labeller | None = None) -> list[Example]:
     """Return the chains of one part as examples."""
     labeller = labeller or Labeller(corpus)
-    found = []
-    for chain in corpus.part(part):
-        rows, inputs = frames_of(chain)
-        seen = Labelled(labeller, chain, rows)
-        labels = {}
-        for name, label in LABELS.items():
-            if (not chain.entry.fault or label.of_faults) and (made := label.make(seen)) is not None:
-                labels[name] = np.broadcast_to(np.asarray(made, np.float64), rows.shape).copy()
-        found.append(
-            Example(
-                chain=chain,
-                rows=rows,
-                inputs=inputs,
-                labels=labels,
-                length=labeller.length(chain),
-                ambiguous=is_ambiguous(seen),
-            )
-        )
-    return found
+    return [_example(chain, labeller) for chain in corpus.part(part)]
+
+
+def _example(chain: ChainRecord, labeller: Labeller) -> Example:
+    rows, inputs = frames_of(chain)
+    seen = Labelled(labeller, chain, rows)
+    made = {name: LABELS[name](seen) for name in (OF_FAULTS if chain.entry.fault else LABELS)}
+    found = seen.known
+    # The interval of the loop covers the cut between the phases.
+    unclear = found is not None and abs(found.loop.mean - labeller.cut(chain.entry)) < COVERS * found.loop.error
+    return Example(
+        chain=chain,
+        rows=rows,
+        inputs=inputs,
+        labels={k: np.broadcast_to(np.float64(v), rows.shape).copy() for k, v in made.items() if v is not None},
+        length=labeller.length(chain),
+        ambiguous=unclear,
+    )
 
 
 def supposing(example: Example, transition: ExpectedTransition, label: float) -> Example:

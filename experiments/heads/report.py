@@ -8,17 +8,15 @@ from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout
 
 from .evaluation import NeitherPhase
-from .study import JudgedNetwork
 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 
 
-def tables(judged: JudgedNetwork, layout: HeadLayout) -> list[TextTable]:
+def tables(found: HeadsEvaluation, neither: NeitherPhase | None, layout: HeadLayout) -> list[TextTable]:
     """Return all tables; heads of the layout that no chain has labels for are named as untested."""
-    found = judged.found
     untested = [name for name in layout.names if name not in {score.name for score in found.heads}]
     made = [_heads(found, untested)]
-    made += [] if judged.neither is None else [_neither(judged.neither)]
+    made += [] if neither is None else [_neither(neither)]
     made += [_peak(found)] if found.peak else []
     made += [stop_table(found.thermalisation_stop)]
     return made if found.gate is None else [*made, _gate(found.gate)]

@@ -1,8 +1,8 @@
-"""The evaluation of a network on a corpus: the steps of docs/protocols/heads.md in their order."""
+"""The lattice for the commands: how chains are recorded, and heads trained and judged by docs/protocols/heads.md."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,15 +10,20 @@ from metalforge.conductor.layouts import PEAK
 from metalforge.conductor.scaling import transition_curve
 from metalforge.conductor.scores import HeadScore, HeadsEvaluation, TestedKind
 from metalforge.core.errors import SpecError
+from metalforge.core.pages import TextTable
 from metalforge.core.schema import HeadLayout
+from metalforge.native.engine import Engine
+from metalforge.reservoir.weights import EsnWeights
 
-from .corpus_file import Corpus
+from .corpus_file import ChainEntry, ChainRecord, Corpus
+from .corpus_grids import GRIDS, corpus_spec
+from .corpus_runs import record
 from .early_stop import choose_factor, stop_study
-from .evaluation import NeitherPhase, evaluate, neither_phase, peak_study
+from .evaluation import evaluate, neither_phase, peak_study
 from .fault_gate import gate_study
 from .labels import Example, Labeller, context_of, examples, jittered
-from .routes import ROUTES, Route
-from .training import Trained, reservoir, train_heads
+from .report import tables
+from .training import fitted_before, reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 
 
@@ -47,40 +52,69 @@ def labelled(corpus: Corpus) -> LabelledCorpus:
     return LabelledCorpus(labeller, peaks, examples(corpus, "train", labeller), examples(corpus, "test", labeller))
 
 
-class JudgedNetwork(NamedTuple):
-    """What a network is worth, and what is shown beside it."""
+class LatticeHeads:
+    """Heads that watch lattice chains."""
 
-    found: HeadsEvaluation
-    neither: NeitherPhase | None
+    title = "The conductor on held-out chains"
+    kind = Corpus
+    layouts = ("conductor-11", "gpu-prep-11")
+    grids = GRIDS
+    unit = "updates"
 
+    def entries(self, grid: str, seed: int, part: str) -> list[ChainEntry]:
+        """Return the chains of a part of a grid, by their N_t."""
+        return sorted(corpus_spec(grid, seed=seed).entries(part), key=lambda entry: entry.dims[3])
 
-def judged(
-    chains: LabelledCorpus,
-    layout: HeadLayout,
-    *,
-    trained: Trained | None = None,
-    seed: int = 1,
-    routes: Sequence[Route] = ROUTES,
-) -> JudgedNetwork:
-    """Return what a network is worth on test chains; trained anew without one."""
-    lessons = chains.lessons
-    again = train_heads(lessons, weights=reservoir(seed), layout=layout)
-    network = trained or again
-    heads = evaluate(network, lessons, chains.test, routes=routes)
-    peak = peak_study(chains.train, chains.test, chains.peaks, layout, seed=seed, routes=routes)
-    heads += peak.scores if peak is not None else []
-    factor = choose_factor(again, lessons)
-    found = HeadsEvaluation(
-        heads=tuple(heads),
-        thermalisation_stop=stop_study(network, chains.test, chains.labeller, factor=factor),
-        tested_on=_tested_on(chains.test, heads),
-        peak=tuple(peak.apart) if peak is not None else (),
-        peak_spread=tuple(peak.spread) if peak is not None else (),
-        gate=gate_study(network, chains.train, chains.test),
-        unknown=chains.labeller.unknown_equilibria(),
-        test_seeds=tuple(sorted({example.chain.entry.seed for example in chains.test})),
-    )
-    return JudgedNetwork(found, neither_phase(network, lessons, chains.test))
+    def file_of(self, entry: ChainEntry) -> str:
+        """Return the end of the name of an entry's file."""
+        return f"nt{entry.dims[3]}"
+
+    def label(self, entry: ChainEntry) -> str:
+        """Return an entry in words."""
+        return f"beta {entry.beta:g} on {'x'.join(map(str, entry.dims))}"
+
+    def work(self, entry: ChainEntry) -> float:
+        """Return the work of an entry, in `unit`."""
+        return entry.updates
+
+    def record(self, entries: Sequence[ChainEntry], engine: Engine, workers: int) -> Iterator[ChainRecord]:
+        """Run these chains, in their order."""
+        return record(entries, engine=engine, workers=workers)
+
+    def corpus(self, grid: str, seed: int, chains: Iterable[ChainRecord]) -> Corpus:
+        """Return records as a corpus."""
+        spec = msgspec.Raw(msgspec.json.encode(corpus_spec(grid, seed=seed)))
+        return Corpus(grid=grid, spec=spec, records=tuple(chains))
+
+    def train(self, corpus: Corpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]], str]:
+        """Return weights with every head of a layout that has labels in the corpus, the fits, and a note on others."""
+        trained = train_heads(labelled(corpus).lessons, weights=reservoir(seed), layout=layout)
+        missing = ", ".join(name for name in layout.names if name not in trained.fits)
+        fits = [{"name": name, **fit._asdict()} for name, fit in trained.fits.items()]
+        return trained.weights, fits, f"Without labels in this corpus, untrained: {missing}" if missing else ""
+
+    def judge(
+        self, corpus: Corpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
+    ) -> tuple[HeadsEvaluation, list[TextTable]]:
+        """Return what a network is worth on test chains, and its tables; trained anew without weights."""
+        chains = labelled(corpus)
+        lessons = chains.lessons
+        again = train_heads(lessons, weights=reservoir(seed), layout=layout)
+        network = again if weights is None else fitted_before(weights)
+        heads = evaluate(network, lessons, chains.test)
+        peak = peak_study(chains.train, chains.test, chains.peaks, layout, seed=seed)
+        heads += peak.scores if peak is not None else []
+        found = HeadsEvaluation(
+            heads=tuple(heads),
+            thermalisation_stop=stop_study(network, chains.test, chains.labeller, factor=choose_factor(again, lessons)),
+            tested_on=_tested_on(chains.test, heads),
+            peak=tuple(peak.apart) if peak is not None else (),
+            peak_spread=tuple(peak.spread) if peak is not None else (),
+            gate=gate_study(network, chains.train, chains.test),
+            unknown=chains.labeller.unknown_equilibria(),
+            test_seeds=tuple(sorted({example.chain.entry.seed for example in chains.test})),
+        )
+        return found, tables(found, neither_phase(network, lessons, chains.test), layout)
 
 
 def _tested_on(test: Sequence[Example], heads: Sequence[HeadScore]) -> tuple[TestedKind, ...]:

@@ -12,7 +12,7 @@ Sums over particles are kept as float32, all else rounded to 12 bits, far below 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -93,6 +93,14 @@ class PlasmaRecord:
         named = {"window": self.window.astype("<f4"), "segments": self.segments.astype("<f8")}
         return named if self.shuffled is None else named | {"shuffled": self.shuffled.astype("<f4")}
 
+    @classmethod
+    def read(cls, entry: PlasmaEntry, arrays: Mapping[str, NDArray[Any]]) -> "PlasmaRecord":
+        """Return a run from what a file has of it."""
+        window, segments, shuffled = (arrays.get(name) for name in ("window", "segments", "shuffled"))
+        if window is None or segments is None or window.shape[:1] != (len(COLUMNS),) or segments.ndim != 2:
+            raise SpecError(f"the run of stream {entry.stream} has no window of {len(COLUMNS)} columns, or no segments")
+        return cls(entry=entry, window=window, segments=segments, shuffled=shuffled)
+
     def column(self, name: str) -> Doubles:
         """Return one column of the window."""
         return np.asarray(self.window[COLUMNS.index(name)], np.float64)
@@ -125,40 +133,21 @@ class PlasmaRecord:
         return runs[0].found_together if runs[0] is not self else transport(self.entry.spec, [r.kept for r in runs])
 
 
-class _Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    grid: str
-    runs: tuple[PlasmaEntry, ...]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlasmaCorpus(RecordedCorpus[PlasmaRecord]):
-    """Runs, with the name of their grid."""
+    """Runs; those of a state point, size and part are made known to each other."""
 
-    runs: tuple[PlasmaRecord, ...]
-
-    FORMAT: ClassVar[tuple[str, str]] = ("metalforge-plasma-corpus", "1")
-    RECORDS: ClassVar[str] = "runs"
-    RECIPE: ClassVar[type[msgspec.Struct]] = _Recipe
+    FORMAT = ("metalforge-plasma-corpus", "1")
+    RECORDS = "runs"
+    RECORD, ENTRY = PlasmaRecord, PlasmaEntry
 
     def __post_init__(self) -> None:
         together: dict[object, list[PlasmaRecord]] = {}
-        for run in self.runs:
+        for run in self.records:
             together.setdefault((run.entry.place, run.entry.particles, run.entry.part), []).append(run)
-        for run in self.runs:
-            run.peers[:] = together[run.entry.place, run.entry.particles, run.entry.part]
-
-    @staticmethod
-    def read_record(entry: PlasmaEntry, arrays: Mapping[str, NDArray[Any]]) -> PlasmaRecord:
-        """Return a run from what a file has of it."""
-        window, segments, shuffled = (arrays.get(name) for name in ("window", "segments", "shuffled"))
-        if window is None or segments is None or window.shape[:1] != (len(COLUMNS),) or segments.ndim != 2:
-            raise SpecError(f"the run of stream {entry.stream} has no window of {len(COLUMNS)} columns, or no segments")
-        return PlasmaRecord(
-            entry=entry,
-            window=np.asarray(window, np.float32),
-            segments=np.asarray(segments, np.float64),
-            shuffled=None if shuffled is None else np.asarray(shuffled, np.float32),
-        )
+        for runs in together.values():
+            for run in runs:
+                run.peers[:] = runs
 
 
 def rounded(columns: Doubles) -> Floats:

@@ -10,22 +10,21 @@ from metalforge.core.pages import Paragraphs, TextTable
 from .corpus import PlasmaCorpus
 from .early_stop import VISCOSITY, stop_transport
 from .tasks import judge_transport
-from .training import ROUTES, Route, TransportHeads, inputs_of, train_transport
+from .training import ROUTES, Route, TransportHeads, inputs_of
 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 
 
 def evaluate_transport(
-    corpus: PlasmaCorpus, *, heads: TransportHeads | None = None, seed: int = 1, routes: Sequence[Route] = ROUTES
+    corpus: PlasmaCorpus, heads: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
 ) -> TransportEvaluation:
-    """Return what heads are worth on the test runs of a corpus, and what they save; trained anew without any."""
+    """Return what heads are worth on the test runs of a corpus, and what they save."""
     train, test = corpus.part("train"), corpus.part("test")
-    network = heads or train_transport(train, seed=seed)
-    study = judge_transport(corpus, heads=network, seed=seed, routes=routes)
-    said = said_of(network.weights, [inputs_of(run) for run in test])[:, VISCOSITY]
+    study = judge_transport(corpus, heads, seed=seed, routes=routes)
+    said = said_of(heads.weights, [inputs_of(run) for run in test])[:, VISCOSITY]
     return TransportEvaluation(
         study=study,
-        stops=stop_transport(train, test, said, network.fits[VISCOSITY].noise),
+        stops=stop_transport(train, test, said, heads.fits[VISCOSITY].noise),
         test_seeds=tuple(sorted({run.entry.seed for run in test})),
         corpus_sha256=corpus.sha256,
     )

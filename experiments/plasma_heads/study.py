@@ -1,62 +1,73 @@
-"""The theory of the plasma for the commands: how runs are recorded, and transport heads trained and judged."""
+"""The plasma for the commands: how runs are recorded, and transport heads trained and judged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from experiments.heads.theory import FittedHeads, HeadTheory, JudgedHeads
 from metalforge.conductor.plasma.heads import HEADS, LAYOUT
+from metalforge.conductor.plasma.scores import TransportEvaluation
+from metalforge.core.pages import TextTable
 from metalforge.core.schema import HeadLayout
+from metalforge.native.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PlasmaCorpus, PlasmaEntry, PlasmaRecord
 from .corpus_runs import record_plasma
 from .grids import PLASMA_GRIDS, plasma_entries
 from .report import evaluate_transport, transport_tables
+from .tasks import parts_of
 from .training import heads_of, train_transport
 
 
-def _entries(grid: str, seed: int, part: str) -> dict[str, list[PlasmaEntry]]:
-    """Return the runs of a part of a grid by their kappa, those of few pairs first."""
-    entries = list(plasma_entries(grid, seed=seed, part=part))
-    kappas = sorted({entry.kappa for entry in entries}, reverse=True)
-    return {f"kappa{kappa:g}": [entry for entry in entries if entry.kappa == kappa] for kappa in kappas}
+class PlasmaHeads:
+    """Heads that say the transport coefficients of a plasma."""
 
+    title = "Transport heads on held-out state points"
+    kind = PlasmaCorpus
+    layouts = (LAYOUT,)
+    grids = PLASMA_GRIDS
+    unit = "atom_steps"
 
-def _corpus(grid: str, seed: int, runs: Iterable[PlasmaRecord]) -> PlasmaCorpus:
-    return PlasmaCorpus(grid=grid, runs=tuple(runs))
+    def entries(self, grid: str, seed: int, part: str) -> list[PlasmaEntry]:
+        """Return the runs of a part of a grid by their kappa, those of few pairs first."""
+        return sorted(plasma_entries(grid, seed=seed, part=part), key=lambda entry: -entry.kappa)
 
+    def file_of(self, entry: PlasmaEntry) -> str:
+        """Return the end of the name of an entry's file."""
+        return f"kappa{entry.kappa:g}"
 
-def _train(corpus: PlasmaCorpus, layout: HeadLayout, seed: int) -> FittedHeads:
-    """Fit the two transport heads."""
-    train = corpus.part("train")
-    trained = train_transport(train, seed=seed)
-    fits = list(zip(HEADS, trained.fits, strict=True))
-    return FittedHeads(
-        trained.weights,
-        [{"name": n, "ridge": f.ridge, "share": f.share, "runs": len(train), "noise": f.noise} for n, f in fits],
-        (
-            ("head", "ridge", "share of states", "runs", "off when left out"),
-            [(n, f"{f.ridge:g}", f"{f.share:g}", str(len(train)), f"{f.noise:.4f}") for n, f in fits],
-        ),
-    )
+    def label(self, entry: PlasmaEntry) -> str:
+        """Return an entry in words."""
+        return f"Gamma {entry.gamma:g} at kappa {entry.kappa:g}"
 
+    def work(self, entry: PlasmaEntry) -> float:
+        """Return the work of an entry, in `unit`."""
+        return entry.particles * entry.time / entry.spec.step_time
 
-def _judge(corpus: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int) -> JudgedHeads:
-    heads = None if weights is None else heads_of(weights, corpus.part("train"))
-    found = evaluate_transport(corpus, heads=heads, seed=seed)
-    return JudgedHeads(found, transport_tables(found))
+    def record(self, entries: Sequence[PlasmaEntry], engine: Engine, workers: int) -> Iterator[PlasmaRecord]:
+        """Run these; they come by kappa, size and time step."""
+        return record_plasma(entries, engine=engine, workers=workers)
 
+    def corpus(self, grid: str, seed: int, runs: Iterable[PlasmaRecord]) -> PlasmaCorpus:
+        """Return records as a corpus."""
+        return PlasmaCorpus(grid=grid, records=tuple(runs))
 
-PLASMA = HeadTheory(
-    title="Transport heads on held-out state points",
-    kind=PlasmaCorpus,
-    layouts=(LAYOUT,),
-    grids=PLASMA_GRIDS,
-    entries=_entries,
-    record=lambda entries, engine, workers: record_plasma(entries, engine=engine, workers=workers),
-    corpus=_corpus,
-    label=lambda entry: f"Gamma {entry.gamma:g} at kappa {entry.kappa:g}",
-    unit="atom_steps",
-    work=lambda entry: entry.particles * entry.time / entry.spec.step_time,
-    train=_train,
-    judge=_judge,
-)
+    def train(
+        self, corpus: PlasmaCorpus, layout: HeadLayout, seed: int
+    ) -> tuple[EsnWeights, list[dict[str, Any]], str]:
+        """Return weights with the two transport heads, and how each was fitted."""
+        train = corpus.part("train")
+        trained = train_transport(train, seed=seed)
+        fits = [
+            {"name": name, "ridge": fit.ridge, "share": fit.share, "runs": len(train), "noise": fit.noise}
+            for name, fit in zip(HEADS, trained.fits, strict=True)
+        ]
+        return trained.weights, fits, ""
+
+    def judge(
+        self, corpus: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
+    ) -> tuple[TransportEvaluation, list[TextTable]]:
+        """Return what heads are worth on test runs, and their tables; trained anew without weights."""
+        train, _ = parts_of(corpus)
+        heads = train_transport(train, seed=seed) if weights is None else heads_of(weights, train)
+        found = evaluate_transport(corpus, heads, seed=seed)
+        return found, transport_tables(found)

@@ -14,7 +14,6 @@ zero on the route that it runs on. docs/protocols/plasma_heads.md has all of it.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,38 +36,34 @@ LEAST = "two-numbers"
 """Not a route of a head: what a quadratic in the window's D* and Gamma says."""
 
 
-class _Said(NamedTuple):
-    """Squared errors of one head or rule, one for each run."""
-
-    loss: Doubles
-
-    def rms(self) -> float:
-        return float(np.sqrt(self.loss.mean()))
+def _off2(rule: Rule, runs: Sequence[PlasmaRecord], head: int) -> Doubles:
+    """Return squared errors of a rule, one for each run."""
+    return np.array([(rule(run) - label_of_run(run).value[head]) ** 2 for run in runs])
 
 
-def _asked(rule: Rule, runs: Sequence[PlasmaRecord], head: int) -> _Said:
-    return _Said(np.array([(rule(run) - label_of_run(run).value[head]) ** 2 for run in runs]))
+def _rms(loss: Doubles) -> float:
+    return float(np.sqrt(loss.mean()))
 
 
-def _strongest(rules: Mapping[str, Rule], runs: Sequence[PlasmaRecord], head: int) -> tuple[str, _Said]:
-    contests = [(name, _asked(rule, runs, head)) for name, rule in rules.items()]
-    return min(contests, key=lambda contest: contest[1].rms())
+def _strongest(rules: Mapping[str, Rule], runs: Sequence[PlasmaRecord], head: int) -> tuple[str, Doubles]:
+    contests = [(name, _off2(rule, runs, head)) for name, rule in rules.items()]
+    return min(contests, key=lambda contest: _rms(contest[1]))
 
 
 def _score(
-    task: str, head: int, route: str, ours: Doubles, rival: tuple[str, _Said], runs: Sequence[PlasmaRecord]
+    task: str, head: int, route: str, ours: Doubles, rival: tuple[str, Doubles], runs: Sequence[PlasmaRecord]
 ) -> TransportScore:
     points = sorted({run.entry.place for run in runs})
     at = np.array([points.index(run.entry.place) for run in runs])
     name, theirs = rival
-    sums = [np.bincount(at, loss).tolist() for loss in (ours, theirs.loss, np.ones(len(runs)))]
+    sums = [np.bincount(at, loss).tolist() for loss in (ours, theirs, np.ones(len(runs)))]
     skill = skill_interval(*sums)
     return TransportScore(
         task=task,
         head=HEADS[head],
         route=route,
-        rms=float(np.sqrt(ours.mean())),
-        baseline=theirs.rms(),
+        rms=_rms(ours),
+        baseline=_rms(theirs),
         baseline_name=name,
         skill=skill,
         points=len(points),
@@ -77,20 +72,21 @@ def _score(
     )
 
 
-def judge_transport(
-    corpus: PlasmaCorpus,
-    *,
-    heads: TransportHeads | None = None,
-    seed: int = 1,
-    routes: Sequence[Route] = ROUTES,
-) -> TransportStudy:
-    """Return what the heads are worth on the test runs of a corpus; trained anew without any."""
+def parts_of(corpus: PlasmaCorpus) -> tuple[tuple[PlasmaRecord, ...], tuple[PlasmaRecord, ...]]:
+    """Return the training and the test runs; raises where heads cannot be judged on them."""
     train, test = corpus.part("train"), corpus.part("test")
     if not train or not test:
         raise SpecError("heads are judged on runs to train and others to test\nhint: a corpus of `--part all`")
     if shared := {run.entry.place for run in train} & {run.entry.place for run in test}:
         raise SpecError(f"training and test runs must not share state points. Got {sorted(shared)[0]}")
-    network = heads or train_transport(train, seed=seed)
+    return train, test
+
+
+def judge_transport(
+    corpus: PlasmaCorpus, network: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
+) -> TransportStudy:
+    """Return what heads are worth on the test runs of a corpus."""
+    train, test = parts_of(corpus)
     scores, baselines = [], []
     truth, inputs = labels_of(test), [inputs_of(run) for run in test]
     hidden = [state_baselines(train, head, known=False) for head in range(len(HEADS))]
@@ -99,15 +95,15 @@ def judge_transport(
         off = (said_on(route, network, train, inputs) - truth) ** 2
         scores += [_score("T1", head, route, off[:, head], rivals[head], test) for head in range(len(HEADS))]
     for head in range(len(HEADS)):
-        least = _asked(two_numbers(train, head), test, head).loss
+        least = _off2(two_numbers(train, head), test, head)
         scores.append(_score("T1", head, LEAST, least, rivals[head], test))
     scores += _controls(network, test, inputs, hidden)
     for head in range(len(HEADS)):
         known = state_baselines(train, head, known=True)
-        scores.append(_known(network, train, test, inputs, head, known, seed))
+        scores.append(_known(network, train, test, inputs, head, known))
         for task, rules in (("T1", hidden[head]), ("T2", known)):
             baselines += [
-                BaselineScore(task=task, head=HEADS[head], baseline=name, rms=_asked(rule, test, head).rms())
+                BaselineScore(task=task, head=HEADS[head], baseline=name, rms=_rms(_off2(rule, test, head)))
                 for name, rule in rules.items()
             ]
     scores += _unseen(corpus, seed)
@@ -151,12 +147,11 @@ def _controls(
     for head in range(len(HEADS)):
         shuffled = (mixed[:, head] - labels_of(kept)[:, head]) ** 2
         found.append(_score("T1 shuffled", head, "f32-software", shuffled, _strongest(rules[head], kept, head), kept))
-        rival = _strongest(rules[head], test, head)
+        name, _ = rival = _strongest(rules[head], test, head)
         own = (said[other, head] - truth[:, head]) ** 2
         found.append(_score("T1 foreign, own label", head, "f32-software", own, rival, test))
         its = (said[other, head] - truth[other, head]) ** 2
-        name = rival[0]
-        theirs = _asked(rules[head][name], [test[k] for k in other], head)
+        theirs = _off2(rules[head][name], [test[k] for k in other], head)
         found.append(_score("T1 foreign, its label", head, "f32-software", its, (name, theirs), test))
     return found
 
@@ -168,7 +163,6 @@ def _known(
     inputs: Sequence[Doubles],
     head: int,
     rules: Mapping[str, Rule],
-    seed: int,
 ) -> TransportScore:
     """Return `T2`: the head is what the state curve leaves, fitted to state points that the curve had not seen."""
     _, off = left_out_curve(train, head)
@@ -183,10 +177,10 @@ def _known(
 
 def _unseen(corpus: PlasmaCorpus, seed: int) -> list[TransportScore]:
     """Return `T3`: training runs of small kappa teach, all runs of the largest kappa are asked."""
-    largest = max(run.entry.kappa for run in corpus.runs)
+    largest = max(run.entry.kappa for run in corpus.records)
     below = [run for run in corpus.part("train") if run.entry.kappa < largest]
     taught = [run for run in below if run.entry.kappa <= MOST_SEEN] or below
-    asked = [run for run in corpus.runs if run.entry.kappa == largest]
+    asked = [run for run in corpus.records if run.entry.kappa == largest]
     if len({run.entry.place for run in taught}) < 2:
         return []
     several = len({run.entry.kappa for run in taught}) > 1

@@ -62,4 +62,4 @@ def scan(betas, part="train", *, each=2, first=0, **more):
 
 def corpus(*chains):
     """Return chains as a corpus."""
-    return Corpus(grid="made-up", spec=msgspec.Raw(b"{}"), chains=tuple(chains))
+    return Corpus(grid="made-up", spec=msgspec.Raw(b"{}"), records=tuple(chains))

@@ -91,4 +91,4 @@ def made_corpus(*, noise=0.02):
                     kept = part == "test" and replica == 0
                     runs.append(made_run(part, gamma, kappa, stream, noise=noise, shuffled=kept))
                     stream += 1
-    return PlasmaCorpus(grid="made", runs=tuple(runs))
+    return PlasmaCorpus(grid="made", records=tuple(runs))

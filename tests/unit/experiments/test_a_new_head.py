@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.heads.evaluation import evaluate
-from experiments.heads.labels import LABELS, Label, context_of, examples
+from experiments.heads.labels import LABELS, context_of, examples
 from experiments.heads.training import reservoir, train_heads
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.questions import HeadQuestion
@@ -29,7 +29,7 @@ def spread(seen):
 
 @pytest.fixture
 def labelled(monkeypatch):
-    monkeypatch.setitem(LABELS, "spread", Label(spread))
+    monkeypatch.setitem(LABELS, "spread", spread)
 
 
 @pytest.mark.usefixtures("labelled")

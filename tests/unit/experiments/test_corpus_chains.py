@@ -29,7 +29,7 @@ SEA = CorpusGrid(
 
 def make_corpus(grid, spec, *, part="all", engine=None):
     chains = record(list(spec.entries(part)), engine=engine)
-    return Corpus(grid=grid, spec=msgspec.Raw(msgspec.json.encode(spec)), chains=tuple(chains))
+    return Corpus(grid=grid, spec=msgspec.Raw(msgspec.json.encode(spec)), records=tuple(chains))
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,12 @@ def corpus():
 
 
 def test_every_coupling_has_both_starts_and_parts_share_no_random_numbers(corpus):
-    entries = [chain.entry for chain in corpus.chains]
+    entries = [chain.entry for chain in corpus.records]
     assert {(e.beta, e.start) for e in entries} == {(b, s) for b in (4.9, 5.1, 5.3) for s in ("hot", "cold")}
     assert {e.seed for e in entries if e.part == "train"} == {2026}
     assert {e.seed for e in entries if e.part == "test"} == {2027}
     assert len({e.stream for e in entries}) == len(entries)
-    assert [c.entry for c in make_corpus("own", CorpusSpec(grids=(SWEPT,)), part="test").chains] == [
+    assert [c.entry for c in make_corpus("own", CorpusSpec(grids=(SWEPT,)), part="test").records] == [
         e for e in entries if e.part == "test"
     ]
 
@@ -53,17 +53,17 @@ def test_a_batch_gives_the_rows_of_single_chains(corpus):
     again = make_corpus("own", CorpusSpec(grids=(SWEPT,)), engine=wide)
     assert wide.sizes  # they did move together
     assert again.sha256 == corpus.sha256
-    for one, two in zip(corpus.chains, again.chains, strict=True):
+    for one, two in zip(corpus.records, again.records, strict=True):
         np.testing.assert_array_equal(one.series, two.series)
 
 
 def test_rows_are_a_journals(corpus):
-    for chain in corpus.chains:
+    for chain in corpus.records:
         assert tuple(chain.columns) == SEEN
         assert abs(chain.column("plaquette")[-5:].mean() - 0.4) < 0.15
         assert chain.loop.min() >= 0
-    cold = next(c for c in corpus.chains if c.entry.start == "cold")
-    hot = next(c for c in corpus.chains if c.entry.start == "hot")
+    cold = next(c for c in corpus.records if c.entry.start == "cold")
+    hot = next(c for c in corpus.records if c.entry.start == "hot")
     assert cold.column("plaquette")[0] > hot.column("plaquette")[0] + 0.1
 
 
@@ -95,7 +95,7 @@ def test_a_file_gives_back_the_corpus_and_refuses_a_changed_one(corpus, tmp_path
     corpus.save(path)
     read = Corpus.load(path)
     assert (read.grid, read.spec, read.sha256) == (corpus.grid, corpus.spec, corpus.sha256)
-    for one, two in zip(corpus.chains, read.chains, strict=True):
+    for one, two in zip(corpus.records, read.records, strict=True):
         assert one.entry == two.entry
         np.testing.assert_array_equal(one.series, two.series)
     with h5py.File(path, "r+") as file:
@@ -112,8 +112,8 @@ def test_a_folder_is_one_corpus_and_no_chain_counts_twice(corpus, tmp_path):
     corpus.save(tmp_path / "a.h5")
     other.save(tmp_path / "b.h5")
     both = Corpus.load(tmp_path)
-    assert len(both.chains) == len(corpus.chains) + len(other.chains)
-    assert {chain.entry.dims[3] for chain in both.chains} == {2, 4}
+    assert len(both.records) == len(corpus.records) + len(other.records)
+    assert {chain.entry.dims[3] for chain in both.records} == {2, 4}
     with pytest.raises(SpecError, match="share"):
         Corpus.joined([corpus, corpus])
 
@@ -155,4 +155,4 @@ def test_the_command_gives_the_same_checksums_in_two_processes_and_on_a_card(tmp
     assert wide.sizes
     assert second["engine"] == "cuda:0"
     assert [f["sha256"] for f in first["files"]] == [f["sha256"] for f in second["files"]]
-    assert Corpus.load(tmp_path / "one").chains[0].entry.part == "test"
+    assert Corpus.load(tmp_path / "one").records[0].entry.part == "test"

@@ -156,7 +156,7 @@ def test_chains_of_neither_phase_are_scored_apart(trained, chains):
     unclear = [replace(e, ambiguous=True) for e in clear[:3]]
     again = neither_phase(trained, chains.train, [*unclear, *clear[3:]])
     assert again is not None
-    assert again.chains == 3
+    assert again.records == 3
     assert again.value is not None
     assert 0 <= again.value <= 1
     assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)
@@ -231,7 +231,7 @@ def test_the_gate_finds_a_jump_and_keeps_its_rate_of_false_alarms(trained, chain
 
 
 def test_the_command_line_fits_a_curve_and_heads(made, tmp_path):
-    few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
+    few = corpus(*(c for c in made.records if c.entry.dims[3] != 6))
     few.save(tmp_path / "corpus.h5")
     curve = json.loads(
         study("heads", "transition", "--corpus", "corpus.h5", "--out", "t.toml", "--json", cwd=tmp_path).stdout
@@ -252,7 +252,7 @@ def fresh_chains(chains, seed=2029):
 
 
 def test_test_chains_may_come_from_elsewhere(made, tmp_path):
-    other = corpus(*fresh_chains(made.chains))
+    other = corpus(*fresh_chains(made.records))
     found = made.tested_on(other)
     assert found.part("train") == made.part("train")
     assert {c.entry.seed for c in found.part("test")} == {2029}
@@ -266,7 +266,7 @@ def test_test_chains_may_come_from_elsewhere(made, tmp_path):
 
 
 def test_the_command_line_prints_the_records(made, tmp_path):
-    few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
+    few = corpus(*(c for c in made.records if c.entry.dims[3] != 6))
     corpus(*few.part("train")).save(tmp_path / "corpus.h5")
     corpus(*fresh_chains(few.part("test"))).save(tmp_path / "fresh.h5")
     study("heads", "train", "--corpus", "corpus.h5", "--out", "h.safetensors", "--layout", "gpu-prep-11", cwd=tmp_path)

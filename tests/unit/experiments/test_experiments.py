@@ -163,7 +163,7 @@ def test_the_runner_lists_runs_and_writes_pages(tmp_path):
 
 
 def test_unknown_experiments_are_named():
-    assert set(EXPERIMENTS) >= {"004", "parity", "robustness", "steering"}
+    assert set(EXPERIMENTS) >= {"004", "parity", "steering"}
     assert all(isinstance(e.question, str) and e.question.endswith("?") for e in EXPERIMENTS.values())
     with pytest.raises(UnknownNameError, match="005"):
         find_experiment("005")

@@ -22,15 +22,15 @@ def test_a_corpus_comes_back_as_it_was(tmp_path):
     made.save(tmp_path / "a.h5")
     again = PlasmaCorpus.load(tmp_path / "a.h5")
     assert again.sha256 == made.sha256
-    assert [run.entry for run in again.runs] == [run.entry for run in made.runs]
-    np.testing.assert_array_equal(again.runs[3].window, made.runs[3].window)
-    kept = [run.shuffled is not None for run in again.runs]
-    assert kept == [run.shuffled is not None for run in made.runs]
+    assert [run.entry for run in again.records] == [run.entry for run in made.records]
+    np.testing.assert_array_equal(again.records[3].window, made.records[3].window)
+    kept = [run.shuffled is not None for run in again.records]
+    assert kept == [run.shuffled is not None for run in made.records]
     assert any(kept)
 
 
 def test_damage_and_doubles_are_refused(tmp_path):
-    made = PlasmaCorpus(grid="made", runs=(made_run("train", 100.0, 2.0, 0),))
+    made = PlasmaCorpus(grid="made", records=(made_run("train", 100.0, 2.0, 0),))
     made.save(tmp_path / "a.h5")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["runs/0/window"][0, 0] += 1

@@ -12,7 +12,7 @@ from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_
 from experiments.plasma_heads.corpus import PlasmaCorpus
 from experiments.plasma_heads.early_stop import Gauss, progress_of, weighed_with
 from experiments.plasma_heads.report import evaluate_transport, transport_tables
-from experiments.plasma_heads.tasks import judge_transport
+from experiments.plasma_heads.tasks import parts_of
 from experiments.plasma_heads.training import (
     RIDGES,
     ROUTES,
@@ -48,7 +48,7 @@ def trained(corpus):
 
 @pytest.fixture(scope="module")
 def found(corpus, trained):
-    return evaluate_transport(corpus, heads=trained, routes=("f32-software",))
+    return evaluate_transport(corpus, trained, routes=("f32-software",))
 
 
 def test_heads_find_what_stokes_einstein_leaves_out(found):
@@ -118,10 +118,10 @@ def test_what_an_evaluation_shows(found):
 def test_a_corpus_without_test_runs_or_with_shared_points_is_refused(corpus):
     train, test = corpus.part("train"), corpus.part("test")
     with pytest.raises(SpecError, match="others to test"):
-        judge_transport(PlasmaCorpus(grid="x", runs=train))
+        parts_of(PlasmaCorpus(grid="x", records=train))
     moved = replace(test[0], entry=msgspec.structs.replace(train[0].entry, part="test"))
     with pytest.raises(SpecError, match="share state points"):
-        judge_transport(PlasmaCorpus(grid="x", runs=(*train, *test, moved)))
+        parts_of(PlasmaCorpus(grid="x", records=(*train, *test, moved)))
 
 
 def test_weighing_in_the_head_narrows_the_error(corpus):
