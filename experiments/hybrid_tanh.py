@@ -13,8 +13,7 @@ from metalforge.reservoir.activations import leaky_step
 from metalforge.reservoir.metrics import Interval
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import Activation
-from metalforge.substrates.npu.registers import linear_probe, probe_program
+from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
 
 from .problems import METRICS, PROBLEMS, Problem, Scores
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
@@ -25,6 +24,8 @@ INSTANCES = 5
 TIMED_STEPS, TIMED_ROUNDS = 300, 5
 COMPARED = 500
 """Steps of a test series on which states are compared."""
+PROBE_LINES = 50
+"""Numbers of the linear probe."""
 GOAL = 0.005
 """Half a percentage point."""
 
@@ -169,10 +170,23 @@ def _probe_rows(profile: str) -> list[ResultRow]:
     rows = []
     for approach, activation in (("last-layer", Activation.LINEAR), ("B", Activation.BOUNDED_RELU)):
         with EmulatedDevice(profile) as device:
-            device.load(probe_program(activation))
-            found = linear_probe(device).negative
+            found = linear_probe(device, activation)
         rows.append(row_of("probe", approach, "output_for_minus_one", Interval.around(found), -1.0, precision="W4A4"))
     return rows
+
+
+def linear_probe(device: NpuDevice, activation: Activation) -> float:
+    """Return the largest output of the identity on 50 signed numbers for inputs of -1.
+
+    Each number has two lines, one for its positive and one for its negative part, with weights +1 and -1. A zero
+    point would not do: it shifts every input to a positive integer, the identity's potentials are then never negative,
+    and a rectifier passes them unharmed.
+    """
+    eye = np.eye(PROBE_LINES, dtype=np.int8)
+    layer = FullyConnected(name="probe", weights=np.concatenate([eye, -eye]), activation=activation)
+    device.load(Program(name="linear-probe", layers=(layer,), encoding=Encoding(signed="two_rail")))
+    levels = 15  # the largest 4-bit input stands for 1.0
+    return float(device.infer(np.repeat(np.array([0, levels], np.uint8), PROBE_LINES)).max()) / levels
 
 
 def _beaten(rows: list[ResultRow]) -> Iterator[str]:

@@ -6,7 +6,8 @@ A  thresholds at their maximum, through the program. The rectifier's corner move
 B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
    relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
    positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
-C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
+C  the register word of all ones in every threshold register. As a 20-bit threshold it is -1: a rectifier, again. The
+   vendor's register map is not public, so the threshold is part of the program here.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import PlacementError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import MIN_STEP, DevicePath
 from metalforge.hybrid.routing.jobs import LEVELS, rectified_layer
@@ -23,11 +23,12 @@ from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder, group_ranges
-from metalforge.substrates.npu.program import Encoding, Program
-from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
+from metalforge.substrates.npu.program import POTENTIAL_BITS, Encoding, Program
 from metalforge.substrates.npu.residency import DevicePrograms
 
 Trick: TypeAlias = Literal["A", "B", "C"]
+THRESHOLDS: dict[Trick, int] = {"A": (1 << (POTENTIAL_BITS - 1)) - 1, "B": 0, "C": -1}
+"""Threshold of every unit."""
 
 
 def with_rectifier(esn: HybridEsn, device: NpuDevice, approach: Trick) -> HybridEsn:
@@ -81,29 +82,14 @@ class Rectified:
         scales = self._ladder.scales / self.trick.epsilon
         step = np.maximum(self.trick.span / (LEVELS * scales), MIN_STEP)
         step = np.floor(step * 16) / 16  # what the chip makes of it
-        threshold = maximum_threshold(weights.units) if approach == "A" else np.zeros(weights.units, np.int32)
+        threshold = np.full(weights.units, THRESHOLDS[approach], np.int32)
         layer = rectified_layer("reservoir", self._ladder.chip_weights(), step, threshold)
         self._unit = scales * step
         self._programs = programs
         program = Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales)
         self._slot = programs.add(f"esn/{approach}", program)
-        if approach == "C":
-            _write_all_ones(programs.device, self._slot, weights.units)
 
     def __call__(self, lines: Reals, *, backwards: bool = False) -> Doubles:
         """Return the rectified pre-activations (batch, units)."""
         out = self._programs.infer(self._slot, self._ladder.encode(lines))
         return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
-
-
-def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
-    """Write the design documents' ``u64::MAX`` to every threshold register of a program."""
-    write, placement = getattr(device, "bar0_write", None), getattr(device, "placement", None)
-    if write is None or placement is None:
-        raise PlacementError(
-            "approach C writes registers, and this device shows none: the vendor's register map is not public"
-            "\nhint: use approach `last-layer`, or the emulator"
-        )
-    (processor,) = placement(slot).processors
-    for unit in range(units):
-        write(threshold_address(processor, unit), (1 << 64) - 1)

@@ -9,11 +9,10 @@ from metalforge.hybrid.learning.evolution import mutate
 from metalforge.hybrid.learning.matrix import WrittenMatrix, requantise
 from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.reservoir.losses import loss_and_slope
-from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate
 from metalforge.substrates.npu.ladder import digit_limit
 from metalforge.substrates.npu.program import Encoding
 from metalforge.substrates.npu.residency import DevicePrograms
+from reference.faulty_npu import FaultyDevice, PartialUpdate
 
 seeds = st.integers(0, 2**32 - 1)
 digits = st.integers(1, 3)
@@ -79,8 +78,7 @@ def test_a_small_step_down_the_slope_lowers_the_loss(seed, loss):
 def test_device_and_host_agree_after_any_failing_updates(seed, faults, n):
     """Up to eight of the first twelve updates stop anywhere: each push ends with the device as the host has it."""
     rng = np.random.default_rng(seed)
-    plan = FaultPlan(faults=tuple(PartialUpdate(at=at, fraction=f) for at, f in faults.items()))
-    device = EmulatedDevice(faults=plan)
+    device = FaultyDevice(faults=tuple(PartialUpdate(at=at, fraction=f) for at, f in faults.items()))
     encoding = Encoding(digits=n, activation_bits=8, signed="zero_point")
     matrix = WrittenMatrix("m", rng.normal(size=(2, 6)), DevicePrograms(device), encoding=encoding, ranges=1.0)
     x = rng.uniform(-1, 1, (4, 6))
@@ -89,5 +87,5 @@ def test_device_and_host_agree_after_any_failing_updates(seed, faults, n):
         matrix.push(wanted)
         assert matrix.verify()
         assert not matrix.stale
-        twin = WrittenMatrix("m", wanted, DevicePrograms(EmulatedDevice()), encoding=encoding, ranges=1.0)
+        twin = WrittenMatrix("m", wanted, DevicePrograms(FaultyDevice()), encoding=encoding, ranges=1.0)
         assert np.abs(matrix(x) - twin(x)).max() <= 6 * np.abs(wanted).max() / matrix.limit

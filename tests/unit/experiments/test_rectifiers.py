@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments.rectifiers import Rectified, ScaleTrick, with_rectifier
-from metalforge.core.errors import PlacementError
-from metalforge.hybrid import HybridEsn
+from experiments.hybrid_tanh import linear_probe
+from experiments.rectifiers import Rectified, ScaleTrick
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
-from metalforge.substrates.npu import EmulatedDevice
+from metalforge.substrates.npu import Activation, EmulatedDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
 UNITS, INPUTS = 40, 6
@@ -64,29 +63,7 @@ def test_three_sigma_of_the_scale_trick(weights):
     assert config.epsilon * config.span.max() == pytest.approx(0.1)
 
 
-def test_approach_c_needs_registers(weights):
-    class Plain:
-        """Only what the protocol asks for: no registers."""
-
-        def __init__(self):
-            self._inner = EmulatedDevice()
-            self.n_slots = None
-            self.slots, self.load, self.statistics = self._inner.slots, self._inner.load, self._inner.statistics
-            self.spent = self._inner.spent
-
-    with pytest.raises(PlacementError, match="register map"):
-        Rectified(weights, DevicePrograms(Plain()), Ranges(1, 1), "C")
-
-
-@pytest.mark.parametrize("approach", ["A", "B", "C"])
-def test_registers_and_variables_of_an_evicted_network_are_as_if_it_had_stayed(weights, approach):
-    alone, shared = EmulatedDevice(), EmulatedDevice(n_slots=1)
-    networks = [with_rectifier(HybridEsn.from_weights(weights), d, approach) for d in (alone, shared)]
-    for device in (alone, shared):
-        slot = device.slots()[0]
-        device.set_variable("reservoir/act_step", 2 * device.get_variable("reservoir/act_step", slot), slot)
-    stayed, evicted = networks
-    for part in np.split(np.random.default_rng(3).uniform(-1, 1, (12, INPUTS)), 4):
-        HybridEsn.from_weights(weights).with_hardware_linear(shared, precision="W4A8")
-        assert evicted.programs.resident == ()
-        np.testing.assert_array_equal(evicted.run(part), stayed.run(part))
+@pytest.mark.parametrize(("activation", "negative"), [(Activation.LINEAR, -1.0), (Activation.BOUNDED_RELU, 0.0)])
+def test_only_a_layer_without_activation_passes_the_linear_probe(activation, negative):
+    with EmulatedDevice() as device:
+        assert linear_probe(device, activation) == negative

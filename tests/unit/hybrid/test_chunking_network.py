@@ -13,7 +13,7 @@ from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError, with_variable
-from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
+from reference.faulty_npu import FaultyDevice, Timeout, Vanish
 
 UNITS, INPUTS = 100, 3
 
@@ -188,7 +188,7 @@ def test_an_evicted_program_comes_back_with_its_variables(series):
 
 def test_a_vanished_device_is_survived_from_the_same_state(series):
     weights = network()
-    device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=10),)))  # in the third step, at the second of 4 chunks
+    device = FaultyDevice(faults=(Vanish(at=10),))  # in the third step, at the second of 4 chunks
     esn = chunked(weights, device, chunk_units=25)
     healthy = chunked(weights, chunk_units=25)
     assert np.array_equal(esn.run(series[:2]), healthy.run(series[:2]))
@@ -209,14 +209,14 @@ def test_a_vanished_device_is_survived_from_the_same_state(series):
 
 def test_one_timeout_is_tried_again_and_changes_nothing(series):
     weights = network()
-    esn = chunked(weights, EmulatedDevice(faults=FaultPlan(faults=(Timeout(at=6),))), chunk_units=25)
+    esn = chunked(weights, FaultyDevice(faults=(Timeout(at=6),)), chunk_units=25)
     healthy = chunked(weights, chunk_units=25)
     assert np.array_equal(esn.run(series), healthy.run(series))
     assert esn.statistics().fallbacks == 0
 
 
 def test_raise_lets_the_error_through_before_anything_changed(series):
-    device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=6),)))
+    device = FaultyDevice(faults=(Vanish(at=6),))
     esn = chunked(network(), device, chunk_units=25, on_device_failure="raise")
     esn.step(series[0])
     before = esn.state

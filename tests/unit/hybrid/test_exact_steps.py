@@ -14,11 +14,9 @@ from metalforge.hybrid.esn import network
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.routing.encodings import LADDER
-from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
 from metalforge.substrates.profiles import profile
 
 
@@ -175,19 +173,6 @@ def test_a_small_accumulator_saturates_as_it_does_by_calls():
     ]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
-
-
-@pytest.mark.parametrize("faults", [(Timeout(at=4), Timeout(at=5)), (Vanish(at=4),)])
-def test_faults_happen_at_their_calls(faults):
-    u = np.random.default_rng(3).normal(size=(8, 3))
-    states = []
-    for make in (EmulatedDevice, CalledDevice):
-        device = make(faults=FaultPlan(faults=faults))
-        esn = HybridEsn.from_weights(a_network()).with_hardware_linear(device)
-        with pytest.warns(DeviceFallbackWarning):
-            states.append(esn.run(u))
-        assert esn.statistics().fallbacks == 5
-    assert np.array_equal(*states)
 
 
 @pytest.mark.parametrize("device", [EmulatedDevice, CalledDevice, None])

@@ -13,9 +13,9 @@ from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning, Devic
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.substrates.npu import EmulatedDevice, NpuError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, ResourceError
-from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate, Timeout, Vanish
 from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.residency import DevicePrograms
+from reference.faulty_npu import FaultyDevice, PartialUpdate, Timeout, Vanish
 from reference.hybrid_graphs import (
     HOST,
     chain,
@@ -32,7 +32,7 @@ def make(graph, objective="hw_only", pin=None, **kwargs):
 
 
 def failing(*faults):
-    return EmulatedDevice(faults=FaultPlan(faults=faults))
+    return FaultyDevice(faults=faults)
 
 
 def software_run(graph, x, state=None):

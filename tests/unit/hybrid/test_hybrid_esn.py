@@ -14,8 +14,8 @@ from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError
-from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
 from reference.esn import trajectory
+from reference.faulty_npu import FaultyDevice, Timeout, Vanish
 
 UNITS = 60
 
@@ -131,7 +131,7 @@ def test_statistics_keep_measured_and_modelled_apart(weights, series):
 
 
 def test_a_vanished_device_is_survived_with_the_state_intact(weights, series):
-    device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=15),)))
+    device = FaultyDevice(faults=(Vanish(at=15),))
     esn = HybridEsn.from_weights(weights).with_hardware_linear(device, precision="W8A8")
     before = esn.run(series[:14])
     software = esn.to_software_mode()
@@ -145,7 +145,7 @@ def test_a_vanished_device_is_survived_with_the_state_intact(weights, series):
 
 def test_one_time_out_is_tried_again(weights, series):
     plain = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W8A8").run(series)
-    device = EmulatedDevice(faults=FaultPlan(faults=(Timeout(at=9),)))
+    device = FaultyDevice(faults=(Timeout(at=9),))
     esn = HybridEsn.from_weights(weights).with_hardware_linear(device, precision="W8A8")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -154,7 +154,7 @@ def test_one_time_out_is_tried_again(weights, series):
 
 
 def test_raise_leaves_the_state_before_the_step(weights, series):
-    device = EmulatedDevice(faults=FaultPlan(faults=(Vanish(at=8),)))
+    device = FaultyDevice(faults=(Vanish(at=8),))
     esn = HybridEsn.from_weights(weights).with_hardware_linear(device, precision="W8A8", on_device_failure="raise")
     esn.run(series[:7])
     state = esn.state

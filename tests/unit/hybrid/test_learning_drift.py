@@ -21,7 +21,7 @@ from metalforge.reservoir import make_esn
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.series import SeriesError
 from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.faults import BitFlip, FaultPlan
+from reference.faulty_npu import BitFlip, FaultyDevice
 
 SEED = 44
 HORIZON, SHARE = 300, 0.1
@@ -165,7 +165,7 @@ def trained(*faults):
     twin = DeviceNetwork(weights.with_readout(np.zeros((1, UNITS))), EmulatedDevice(), calibration=u)
     x = np.stack([twin.advance(row) for row in u[:250]])
     found = ridge(x[20:], y[20:250], 1e-6)
-    device = EmulatedDevice(faults=FaultPlan(faults=faults))
+    device = FaultyDevice(faults=faults)
     weights = weights.with_readout(found.w_out, found.out_bias)
     return DeviceNetwork(weights, device, readout="W12A12", calibration=u), u, y
 

@@ -9,8 +9,7 @@ from metalforge.hybrid.learning.evolution import GROWTH, mutate
 from metalforge.reservoir import make_esn
 from metalforge.reservoir.losses import loss_and_slope
 from metalforge.reservoir.series import SeriesError
-from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate
+from reference.faulty_npu import FaultyDevice, PartialUpdate
 
 SEED = 8
 UNITS = 16
@@ -19,7 +18,7 @@ UNITS = 16
 def network(*faults, outputs=1, readout="W4A8", feedback=0):
     weights = make_esn(UNITS, 1, seed=SEED, connectivity=1.0, input_scaling=0.8, bias_scaling=0.3, feedback=feedback)
     start = np.random.default_rng(SEED).normal(size=(outputs, UNITS))
-    device = EmulatedDevice(faults=FaultPlan(faults=faults))
+    device = FaultyDevice(faults=faults)
     return DeviceNetwork(weights.with_readout(start), device, readout=readout, precision="W4A8")
 
 

@@ -30,7 +30,7 @@ from metalforge.reservoir.online import Rls, learn
 from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError
-from metalforge.substrates.npu.faults import BitFlip, FaultPlan, PartialUpdate, Timeout, Vanish
+from reference.faulty_npu import BitFlip, FaultyDevice, PartialUpdate, Timeout, Vanish
 from reference.hybrid_graphs import HOST
 
 SEED = 12
@@ -41,7 +41,7 @@ def network(*faults, outputs=1, inputs=1, profile="akd1000-published", units=UNI
     weights = make_esn(units, inputs, seed=SEED, connectivity=1.0, input_scaling=0.5, bias_scaling=0.2)
     start = np.random.default_rng(SEED).normal(0, 0.1, (outputs, units + inputs * options.pop("passthrough", 0)))
     weights = weights.with_readout(start, passthrough=start.shape[1] > units)
-    device = EmulatedDevice(profile, faults=FaultPlan(faults=faults))
+    device = FaultyDevice(profile, faults=faults)
     return DeviceNetwork(weights, device, **options)
 
 
@@ -413,7 +413,7 @@ def test_an_update_that_fails_for_good_is_made_good_at_the_next_use():
 
     def and_gone(row):
         made = forward(row)
-        net.device._gone = True  # the emulator's faults strike at calls only
+        net.device.gone = True  # faults strike at calls only
         return made
 
     net.forward = and_gone
@@ -528,7 +528,7 @@ def test_the_readout_of_a_planned_graph_learns():
 
 def test_an_executor_whose_update_fails_agrees_again():
     u, y = lessons(60)
-    device = EmulatedDevice(faults=FaultPlan(faults=(PartialUpdate(at=9), BitFlip(at=100, bits=30))))
+    device = FaultyDevice(faults=(PartialUpdate(at=9), BitFlip(at=100, bits=30)))
     with executor(device) as machine:
         trainer = OnlineTrainer(machine, GradientStep(rate=0.1))
         for row, target in zip(u[:30], y[:30], strict=True):

@@ -14,9 +14,9 @@ from metalforge.substrates.npu.akida_ import AkidaDevice
 from metalforge.substrates.npu.conformance import Report, compare, random_inputs, random_program
 from metalforge.substrates.npu.device import NpuDevice, NpuError, PowerMode, ResourceError
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.faults import BitFlip, FaultPlan
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program, ProgramError
 from metalforge.substrates.profiles import load_profile
+from reference.faulty_npu import BitFlip, FaultyDevice
 
 SEED = 23
 
@@ -262,7 +262,7 @@ def test_conformance_finds_a_device_that_rounds_down(sdk, monkeypatch):
 
 def test_conformance_finds_one_flipped_bit_and_one_refusal():
     # Each case makes three calls: number 8 is the second of case 2, a single vector; its damage stays for the third.
-    flipped = EmulatedDevice(faults=FaultPlan(faults=(BitFlip(at=8, bits=200),), seed=1))
+    flipped = FaultyDevice(faults=(BitFlip(at=8, bits=200),), seed=1)
     assert compare(EmulatedDevice(), flipped, seed=SEED, n=6).differ == (2,)
     closed = EmulatedDevice()
     closed.close()

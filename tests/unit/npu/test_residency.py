@@ -7,7 +7,6 @@ from metalforge.core.errors import UnknownNameError
 from metalforge.substrates.npu.device import NpuDevice, NpuError, ResourceError, image_bytes, with_variable
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program
-from metalforge.substrates.npu.registers import threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
 X = np.ones((2, 20), np.uint8)
@@ -88,31 +87,6 @@ def test_users_share_a_device_without_meeting(n_slots):
         assert (users[i].infer(slots[i], X) == 20 * i).all()
     with pytest.raises(UnknownNameError):
         users[1].infer(slots[2], X)  # another's
-
-
-@pytest.mark.parametrize("mine", [True, False])
-def test_what_was_written_to_an_evicted_program_comes_back_with_it(mine):
-    """Variables that were set on the device, and a threshold register that was written behind the program."""
-    device = EmulatedDevice(n_slots=1)
-    programs = DevicePrograms(device)
-    other = programs if mine else DevicePrograms(device)
-    rectified = Program(
-        name="a",
-        layers=(FullyConnected(name="a", weights=np.ones((20, 10), np.int8), activation=Activation.BOUNDED_RELU),),
-    )
-    programs.add("a", rectified)
-    device.set_variable("a/weights", np.full((20, 10), 3, np.int8), "a")
-    (processor,) = device.placement("a").processors
-    device.bar0_write(threshold_address(processor, 4), 55)
-    stayed = programs.infer("a", X)
-    held = [device.get_variable(f"a/{what}", "a") for what in ("weights", "threshold", "act_step")]
-    other.add("b", program("b"))
-    assert device.slots() == ("b",)
-    np.testing.assert_array_equal(programs.infer("a", X), stayed)
-    for what, before in zip(("weights", "threshold", "act_step"), held, strict=True):
-        np.testing.assert_array_equal(device.get_variable(f"a/{what}", "a"), before)
-    assert stayed[0, 4] != stayed[0, 3]
-    assert programs.program("a").layers[0].threshold[4] == 55
 
 
 def test_device_time_and_energy_of_users_add_up_to_the_devices():

@@ -8,15 +8,15 @@ Within a step a caller goes through his programs forwards and backwards by turns
 equal programs of which c fit, each step then finds the last c of the step before still there and loads n - c: no order
 can do with less. (Always forwards, the same rule would evict what is wanted next and load all n.)
 
-A program that has to go is read back first, so that it returns with whatever was written to it on the device: variables
-by `set_variable`, thresholds by registers. Programs that were loaded without going through here are left alone.
+A program that returns is what its user wrote last by `write` or `update`. Programs that were loaded without going
+through here are left alone.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from metalforge.core.arrays import Array
 from metalforge.core.errors import find
 
-from .device import VARIABLES, NpuDevice, Outputs, ResourceError, Spent, image_bytes, variable, with_variable
+from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, variable
 from .program import Program
 
 T = TypeVar("T")
@@ -39,7 +39,6 @@ class _Residents:
         self.lock = threading.RLock()
         self.names: set[str] = set()
         """Slots that are taken, on the chip or waiting for their turn."""
-        self.owners: WeakValueDictionary[str, DevicePrograms] = WeakValueDictionary()
         self.on_chip: dict[str, None] = {}
         """Slots on the chip, the one used longest ago first."""
         self.tail: tuple[str, ...] = ()
@@ -101,7 +100,6 @@ class DevicePrograms:
                 count += 1
                 slot = f"{name}#{count}"
             self._shared.names.add(slot)
-            self._shared.owners[slot] = self
             self._since[slot] = self.device.spent(slot)
             self._programs[slot] = program
             try:
@@ -126,7 +124,7 @@ class DevicePrograms:
         return tuple(self._programs.values())
 
     def program(self, slot: str) -> Program:
-        """Return a program as the host knows it: as it was written last, or read back when it had to go."""
+        """Return a program as the host wrote it last."""
         return find("program of this user on the device", slot, self._programs)
 
     def infer(self, slot: str, rows: NDArray[np.uint8]) -> Outputs:
@@ -260,21 +258,10 @@ class DevicePrograms:
             others = [name for name in self._shared.on_chip if name != slot and name not in spare]
             if not others:
                 self.device.load(self._programs[slot], slot)  # still too large: its own error says by how much
-            if (owner := self._shared.owners.get(others[0])) is not None:
-                owner._read_back(others[0])
             self.device.unload(others[0])
             self._shared.gone(others[0])
             self.evictions += 1
         self._entered(slot)
-
-    def _read_back(self, slot: str) -> None:
-        """Take up what the device holds in a slot, where that is not what the host wrote."""
-        program = self._programs[slot]
-        for name in [f"{layer.name}/{what}" for layer in program.layers for what in VARIABLES]:
-            held = self._ask(self.device.get_variable, name, slot)
-            if not np.array_equal(held, variable(program, name)):
-                program = with_variable(program, name, held)
-        self._programs[slot] = program
 
     def _fits(self, slot: str) -> bool:
         """Load a program where there is room for it."""
