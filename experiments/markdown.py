@@ -2,13 +2,28 @@
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from metalforge.core.pages import markdown_table
+from metalforge.core.pages import TextTable
 from metalforge.core.substrate import Kind
 from metalforge.substrates import discover
 
 from .protocol import Experiment, Result, Settings
+
+
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first line is its head; a bar within a cell, as in |L|, would end it and is escaped."""
+    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+
+
+def made_page(title: str, tables: Sequence[TextTable], command: str) -> str:
+    """Return a page of Markdown with all tables; `command` is what makes it."""
+    lines = [f"# {title}", "", f"Made by `{command}`. Do not edit.", ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.note, "", markdown_table([table.columns, *table.rows]), ""]
+    return "\n".join(lines)
 
 
 def to_markdown(experiment: Experiment, result: Result, settings: Settings, ran: str = "") -> str:

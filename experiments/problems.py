@@ -18,9 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import mackey_glass, narma, sequence_classification, to_forecasting
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import Interval, Proportion, mean_interval, nrmse_interval, wilson
+from metalforge.reservoir.metrics import Interval, Proportion, wilson
 from metalforge.reservoir.weights import EsnWeights
 
+from .intervals import mean_interval, nrmse_interval
 from .phase_windows import PhaseCorpusSpec, phase_windows
 from .protocol import ResultRow, row_of
 

@@ -27,18 +27,19 @@ from numpy.typing import NDArray
 
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, features_of
-from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting, vowel_like
+from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import Interval, Proportion, nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
-from metalforge.reservoir.recorded import installed, recorded, santa_fe_laser
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .hybrid_tanh import NATIVE, linear
 from .problems import Problem, Scores, Split, halves, ring, simple_classifiers
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
+from .recorded import installed, recorded, santa_fe_laser
+from .vowels import vowel_like
 
 UNITS = 200
 WASHOUT = 100

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from experiments.markdown import made_page
 from experiments.plasma_heads.study import PlasmaHeads
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.layouts import layout as find_layout
 from metalforge.conductor.shipped import Provenance, default_scores, default_weights, save_with_provenance
-from metalforge.core.pages import made_page
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
 

@@ -29,12 +29,6 @@ class Paragraphs:
         return [_Filled().format(text, **figures) for text in self._groups[table][key]]
 
 
-def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first line is its head; a bar within a cell, as in |L|, would end it and is escaped."""
-    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
-
-
 class TextTable(NamedTuple):
     """A title, names of columns, rows of text, and what is to be known to read them."""
 
@@ -47,14 +41,6 @@ class TextTable(NamedTuple):
     def of(cls, title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> "TextTable":
         """Return the table of rows with the same keys, which are the names of its columns."""
         return cls(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
-
-
-def made_page(title: str, tables: Sequence[TextTable], command: str) -> str:
-    """Return a page of Markdown with all tables; `command` is what makes it."""
-    lines = [f"# {title}", "", f"Made by `{command}`. Do not edit.", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", table.note, "", markdown_table([table.columns, *table.rows]), ""]
-    return "\n".join(lines)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,32 +7,21 @@ A steerer is pure given its history: the same observations and the same pending 
 whatever was asked before, so a campaign resumes by telling the journal again. Its range [low, high] is fixed
 when it is made, and no suggestion leaves it.
 
-And two rules that place a measurement without a model of the curve: the widest gaps
-(`find_largest_gaps`) and scored candidates (`steer_adaptive`).
+`find_largest_gaps` is a rule that places a measurement without a model of the curve.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import inf, isfinite
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from .errors import SpecError, require_at_least
+from .errors import SpecError
 
 Setting: TypeAlias = int | float | str | tuple[float, ...] | None
 SAME_POINT = 1e-9
 """Two coordinates closer than this part of the range are one: far above rounding, far below any physics."""
-Score: TypeAlias = Callable[[float], tuple[float, float | None]]
-"""coordinate -> (priority, predictive standard deviation; None where it is not known)."""
-EXCLUSION = 0.3
-"""Candidates nearer than this part of their spacing to a measured or queued point are passed over."""
-SATURATION_POINTS = 5
-"""Fewer measured points than this never count as enough."""
-SATURATION_GAP = 0.05
-"""Enough, when the widest gap is below this part of the range ..."""
-SATURATION_SCORE = 0.15
-"""... or when no candidate scores at least this."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -220,14 +209,6 @@ class HistorySteerer:
         return self.history.state(self.name, {name: getattr(self, name) for name in self.settings})
 
 
-class AdaptiveDecision(NamedTuple):
-    """What to measure next, or nothing, and why; `saturated` says that the scan has enough points."""
-
-    suggestion: Suggestion | None
-    reason: str
-    saturated: bool
-
-
 def find_largest_gaps(measured: Sequence[float], low: float, high: float, n: int) -> list[float]:
     """Return the midpoints of the n widest gaps of sort(measured + {low, high}), the widest first.
 
@@ -239,67 +220,6 @@ def find_largest_gaps(measured: Sequence[float], low: float, high: float, n: int
     # Widths that differ by rounding only are one width: the order must not depend on the last bit.
     gaps = sorted(pairwise(points), key=lambda gap: (-round((gap[1] - gap[0]) / (SAME_POINT * width)), gap[0]))
     return [(low + high) / 2 for low, high in gaps[:n]]
-
-
-def steer_adaptive(
-    measured: Sequence[float],
-    queued: Sequence[float],
-    low: float,
-    high: float,
-    *,
-    score: Score | None = None,
-    n_candidates: int = 40,
-    weight: float = 0.5,
-    exclusion: float | None = None,
-) -> AdaptiveDecision:
-    """Return the best candidate of an even grid by priority and uncertainty.
-
-        score = priority + weight * uncertainty
-
-    Candidates are low + i (high - low) / (n_candidates + 1), i = 1 ... n_candidates, at
-    least `exclusion` (a distance; by default 0.3 of the spacing) away from every measured and queued point.
-
-    The scan is saturated when at least 5 places are measured, and the widest gap is below 5 % of the range (a queued
-    point closes its gap) or the best score is below 0.15. Candidates without a finite score are passed over; when none
-    is left, or nothing scores them, the midpoint of the widest gap takes over.
-    """
-    width = _width(low, high)
-    require_at_least(1, n_candidates=n_candidates)
-    step = width / (n_candidates + 1)
-    radius = EXCLUSION * step if exclusion is None else exclusion
-    if not (isfinite(radius) and radius >= 0):
-        raise SpecError(f"`exclusion` must be finite and not negative. Got {exclusion}")
-    taken = distinct(_inside([*measured, *queued], low, high), width)
-    enough = len(distinct(_inside(measured, low, high), width)) >= SATURATION_POINTS
-    widest = max(high - low for low, high in pairwise([low, *taken, high])) / width
-    if enough and widest < SATURATION_GAP:
-        return AdaptiveDecision(None, f"saturated: the widest gap is {widest:.1%} of the range", True)
-
-    def free(coordinate: float) -> bool:
-        return all(
-            abs(coordinate - other) >= radius and abs(coordinate - other) > SAME_POINT * width for other in taken
-        )
-
-    scored: list[tuple[float, float]] = []
-    if score is not None:
-        for coordinate in (low + i * step for i in range(1, n_candidates + 1)):
-            if free(coordinate):
-                priority, uncertainty = score(coordinate)
-                total = priority + weight * (uncertainty or 0.0)
-                if isfinite(total):
-                    scored.append((total, coordinate))
-    if scored:
-        total, coordinate = max(scored, key=lambda pair: (pair[0], -pair[1]))
-        if enough and total < SATURATION_SCORE:
-            return AdaptiveDecision(None, f"saturated: the best score is {total:.3f}, at {coordinate:.4f}", True)
-        reason = f"best of {len(scored)} candidates: score {total:.3f}"
-        return AdaptiveDecision(Suggestion(coordinate=coordinate, reason=reason, score=total), reason, False)
-    middle = find_largest_gaps(taken, low, high, 1)[0]
-    if not free(middle):
-        return AdaptiveDecision(None, f"saturated: no coordinate is {radius:.2g} away from all others", True)
-    why = "nothing scores candidates" if score is None else "no candidate has a score"
-    reason = f"{why}: middle of the widest gap, {widest:.1%} of the range"
-    return AdaptiveDecision(Suggestion(coordinate=middle, reason=reason), reason, False)
 
 
 def _width(low: float, high: float) -> float:

@@ -1,7 +1,7 @@
 """Echo state networks: weights and inputs go in, states and readouts come out. Knows no device.
 
 What a person needs first is here; the rest by module: `online` (LMS, RLS), `gradient` (backpropagation through time),
-`readout` (ridge), `matrices` (random matrices), `datasets`, `metrics`, `capacity`, `files`, `origin`, and
+`readout` (ridge), `matrices` (random matrices), `datasets`, `metrics`, `files`, `origin`, and
 `estimators` (scikit-learn), which is imported only when it is asked for.
 """
 

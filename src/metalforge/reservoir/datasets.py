@@ -1,14 +1,11 @@
-r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64, one row per sample.
+r"""Tasks from seeds: chaotic series, NARMA, labelled sequences; time-major float64, one row per sample.
 
-Flows are integrated by Runge and Kutta's fourth-order steps of `interval / substeps`, and every `substeps`-th point is
-kept. A `seed` moves the start a little, which on an attractor is enough for another series; `discard` samples are
-thrown away first, so that the start is forgotten. In labelled sequences only the order of what is shown tells the
-classes apart (`sequence_classification`), or most of it (`vowel_like`, made in the likeness of the Japanese vowels; no
-recording is behind it).
+Differential equations are integrated by Runge and Kutta's fourth-order steps of `interval / substeps`, and every
+`substeps`-th point is kept. A `seed` moves the start a little, which on an attractor is enough for another series;
+`discard` samples are thrown away first, so that the start is forgotten. In labelled sequences only the order of what
+is shown tells the classes apart.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,8 +16,6 @@ from metalforge.core.errors import SpecError, require_not_negative, require_posi
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MSO_FREQUENCIES = (0.2, 0.311, 0.42, 0.51, 0.63, 0.74, 0.85, 0.97)
-"""H. Jaeger's two, and six more by B. Roeschies and C. Igel (Logic Journal of the IGPL 18, 2010)."""
 NARMA_10 = (0.3, 0.05, 1.5, 0.1)
 """A. Atiya, A. Parlos, IEEE Transactions on Neural Networks 11, 2000."""
 NARMA_30 = (0.2, 0.04, 1.5, 0.001)
@@ -36,8 +31,6 @@ SPREAD = 0.1
 """How far a seed moves the start: uniform within +- this share of it."""
 SHORTEST, LONGEST = 7, 29
 """Steps of a sequence, as in the recorded set."""
-BLEND = 0.7
-"""How far noise at one step is that of the step before: neighbouring frames of speech overlap."""
 
 
 def narma(
@@ -83,21 +76,6 @@ def _narma(u: list[float], order: int, coefficients: tuple[float, float, float, 
             return None
         y.append(after)
     return y[1:]
-
-
-def mso(n: int, frequencies: int | Sequence[float] = 8) -> Doubles:
-    """Return x_t = sum of sin(f t) over frequencies f, (n, 1), from t = 0 on; a number k takes the first k of eight."""
-    if isinstance(frequencies, int):
-        if not 1 <= frequencies <= len(MSO_FREQUENCIES):
-            raise SpecError(
-                f"{len(MSO_FREQUENCIES)} frequencies have names in the literature. Got {frequencies}"
-                "\nhint: give them as a list"
-            )
-        frequencies = MSO_FREQUENCIES[:frequencies]
-    if n < 1 or len(frequencies) == 0 or not np.all(np.isfinite(frequencies)):
-        raise SpecError(f"oscillators want n >= 1 and finite frequencies. Got n = {n}, {list(frequencies)}")
-    waves = np.sin(np.outer(np.arange(n), frequencies))
-    return np.asarray(waves.sum(axis=1, keepdims=True))
 
 
 def to_forecasting(x: NDArray[Scalar], horizon: int = 1) -> tuple[NDArray[Scalar], NDArray[Scalar]]:
@@ -160,58 +138,48 @@ def mackey_glass(
     return np.array(series[discard * substeps :: substeps])[:, np.newaxis]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """A flow of three numbers by its slope; called, it gives n samples (n, 3) from a start, `interval` apart."""
+def lorenz(
+    n: int,
+    *,
+    start: Point = (1.0, 1.0, 1.0),
+    interval: float = 0.03,
+    substeps: int = 10,
+    discard: int = 1000,
+    seed: int | None = None,
+) -> Doubles:
+    r"""Return n samples (n, 3) of the Lorenz flow, `interval` apart.
 
-    slope: Callable[[float, float, float], Point]
-    start: Point
-    interval: float
+        x' = 10 (y - x),    y' = x (28 - z) - y,    z' = x y - 8/3 z
 
-    def __call__(
-        self,
-        n: int,
-        *,
-        start: Point | None = None,
-        interval: float | None = None,
-        substeps: int = 10,
-        discard: int = 1000,
-        seed: int | None = None,
-    ) -> Doubles:
-        """Return every `substeps`-th point. Plain floats: three numbers are too few for arrays to pay."""
-        spacing = self.interval if interval is None else interval
-        begin = self.start if start is None else start
-        _check_sampling(n, spacing, substeps, discard)
-        if len(begin) != 3 or not np.all(np.isfinite(begin)):
-            raise SpecError(f"`start` must be three finite numbers. Got {begin}")
-        x, y, z = (float(value) for value in begin)
-        if seed is not None:
-            moved = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, 3)
-            x, y, z = x * float(moved[0]), y * float(moved[1]), z * float(moved[2])
-        slope, h = self.slope, spacing / substeps
-        half, sixth = h / 2, h / 6
-        points = [(x, y, z)]
-        for _ in range((discard + n - 1) * substeps):
-            a1, b1, c1 = slope(x, y, z)
-            a2, b2, c2 = slope(x + half * a1, y + half * b1, z + half * c1)
-            a3, b3, c3 = slope(x + half * a2, y + half * b2, z + half * c2)
-            a4, b4, c4 = slope(x + h * a3, y + h * b3, z + h * c3)
-            x += sixth * (a1 + 2 * a2 + 2 * a3 + a4)
-            y += sixth * (b1 + 2 * b2 + 2 * b3 + b4)
-            z += sixth * (c1 + 2 * c2 + 2 * c3 + c4)
-            points.append((x, y, z))
-        series = np.array(points[discard * substeps :: substeps])
-        if not np.all(np.isfinite(series)):
-            raise SpecError("the flow left the range of numbers: check its slope, or take more `substeps`")
-        return series
+    (E. Lorenz, Journal of the Atmospheric Sciences 20, 1963.) In plain floats, which are faster here than arrays.
+    """
+    _check_sampling(n, interval, substeps, discard)
+    if len(start) != 3 or not np.all(np.isfinite(start)):
+        raise SpecError(f"`start` must be three finite numbers. Got {start}")
+    x, y, z = (float(value) for value in start)
+    if seed is not None:
+        moved = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, 3)
+        x, y, z = x * float(moved[0]), y * float(moved[1]), z * float(moved[2])
+    h = interval / substeps
+    half, sixth = h / 2, h / 6
 
+    def slope(x: float, y: float, z: float) -> Point:
+        return 10.0 * (y - x), x * (28.0 - z) - y, x * y - 8 / 3 * z
 
-lorenz = Flow(
-    slope=lambda x, y, z: (10.0 * (y - x), x * (28.0 - z) - y, x * y - 8 / 3 * z), start=(1.0, 1.0, 1.0), interval=0.03
-)
-"""E. Lorenz, Journal of the Atmospheric Sciences 20, 1963."""
-rossler = Flow(slope=lambda x, y, z: (-y - z, x + 0.2 * y, 0.2 + z * (x - 5.7)), start=(-0.1, 0.0, 0.02), interval=0.1)
-"""O. Rossler, Physics Letters A 57, 1976."""
+    points = [(x, y, z)]
+    for _ in range((discard + n - 1) * substeps):
+        a1, b1, c1 = slope(x, y, z)
+        a2, b2, c2 = slope(x + half * a1, y + half * b1, z + half * c1)
+        a3, b3, c3 = slope(x + half * a2, y + half * b2, z + half * c2)
+        a4, b4, c4 = slope(x + h * a3, y + h * b3, z + h * c3)
+        x += sixth * (a1 + 2 * a2 + 2 * a3 + a4)
+        y += sixth * (b1 + 2 * b2 + 2 * b3 + b4)
+        z += sixth * (c1 + 2 * c2 + 2 * c3 + c4)
+        points.append((x, y, z))
+    series = np.array(points[discard * substeps :: substeps])
+    if not np.all(np.isfinite(series)):
+        raise SpecError(f"the flow left the range of numbers at steps of {h:g}\nhint: more `substeps`")
+    return series
 
 
 def _check_sampling(n: int, interval: float, substeps: int, discard: int) -> None:
@@ -230,13 +198,13 @@ class LabelledSequences(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def _directions(rng: np.random.Generator, n: int, inputs: int) -> Doubles:
+def directions(rng: np.random.Generator, n: int, inputs: int) -> Doubles:
     """Return n random vectors of rms 1."""
     drawn = rng.normal(size=(n, inputs))
     return np.asarray(drawn / np.sqrt(np.mean(drawn**2, axis=1, keepdims=True)))
 
 
-def _labels(rng: np.random.Generator, n: int, classes: int) -> NDArray[np.int64]:
+def shuffled_labels(rng: np.random.Generator, n: int, classes: int) -> NDArray[np.int64]:
     """Return n labels, all classes equally often (to one), in random order."""
     return rng.permutation(np.arange(n, dtype=np.int64) % classes)
 
@@ -271,8 +239,8 @@ def sequence_classification(
     require_not_negative(noise=noise)
     # The motifs have a stream of their own: the same seed gives the same task for any n.
     for_motifs, for_labels, for_times, for_noise = np.random.default_rng(seed).spawn(4)
-    motifs = _directions(for_motifs, classes, inputs)
-    labels = _labels(for_labels, n, classes)
+    motifs = directions(for_motifs, classes, inputs)
+    labels = shuffled_labels(for_labels, n, classes)
 
     # Every motif has half of its equal share for certain; where the spare steps go is random and the same for all.
     certain = shown // (2 * classes)
@@ -284,54 +252,3 @@ def sequence_classification(
     u[:, shown:] = 0
     u += noise * for_noise.normal(size=u.shape)
     return LabelledSequences(u / np.sqrt(1 + noise**2), labels)
-
-
-def vowel_like(
-    n: int,
-    *,
-    seed: int,
-    speakers: int = 9,
-    inputs: int = 12,
-    voice: float = 0.2,
-    bend: float = 0.6,
-    mood: float = 0.35,
-    noise: float = 0.4,
-) -> LabelledSequences:
-    r"""Return n sequences (n, 29, inputs), speakers equally many (to one) and in random order; rest comes before.
-
-    The recorded set (M. Kudo, J. Toyama, M. Shimbo, Pattern Recognition Letters 20, 1999) has nine speakers who say two
-    vowels one after the other, twelve cepstral coefficients a frame, 7 to 29 frames. Here, with random vectors A, E of
-    the two vowels and V_c, B_c of speaker c, all of rms 1 (times the scale before them),
-
-        u(x) = (1 - x) A + x E + voice V_c + bend sin(2 pi x) B_c + mood M + noise N
-
-    where x goes from 0 to 1 along the sequence, M is drawn anew for every sequence and N for every step, blended with
-    the step before. V_c tells a speaker at any time and in the mean; B_c only by the order, since it averages to
-    nothing. Sequences of 7 to 29 steps have zeros before them, which leave a network without bias at rest; all are
-    divided by one number that makes the rms of the frames about 1. Slice it for train and test.
-    """
-    if n < 1 or speakers < 2 or inputs < 1:
-        raise SpecError(
-            f"the task wants n >= 1, speakers >= 2 and inputs >= 1. Got n = {n}, speakers = {speakers}, "
-            f"inputs = {inputs}"
-        )
-    require_not_negative(voice=voice, bend=bend, mood=mood, noise=noise)
-    # The speakers have a stream of their own: the same seed gives the same task for any n.
-    for_speakers, for_labels, for_lengths, for_noise = np.random.default_rng(seed).spawn(4)
-    first, second, *rest = _directions(for_speakers, 2 + 2 * speakers, inputs)
-    voices, bends = np.array(rest[:speakers]), np.array(rest[speakers:])
-    labels = _labels(for_labels, n, speakers)
-    lengths = for_lengths.integers(SHORTEST, LONGEST + 1, n)
-
-    x = 1 - np.arange(LONGEST - 1, -1, -1) / (lengths[:, np.newaxis] - 1)  # below 0 before a sequence begins
-    spoken = x > -1e-9
-    x = np.clip(x, 0, 1)[..., np.newaxis]
-    frames = for_noise.normal(size=(n, LONGEST, inputs))
-    for t in range(1, LONGEST):
-        frames[:, t] = BLEND * frames[:, t - 1] + np.sqrt(1 - BLEND**2) * frames[:, t]
-    mean = (1 - x) * first + x * second
-    own = voice * voices[labels][:, np.newaxis] + bend * np.sin(2 * np.pi * x) * bends[labels][:, np.newaxis]
-    u = mean + own + mood * for_noise.normal(size=(n, 1, inputs)) + noise * frames
-    # What the formula gives on average, not what was drawn: sets of other sizes have the same unit.
-    rms = np.sqrt(2 / 3 + voice**2 + bend**2 / 2 + mood**2 + noise**2)
-    return LabelledSequences(np.where(spoken[..., np.newaxis], u / rms, 0.0), labels)

@@ -5,17 +5,16 @@ a metric of bad data is worse than none. Shares of right labels have intervals t
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError, find
 from metalforge.statistics.gamma import lagged_sums
-from metalforge.statistics.resample import block_indices
 
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the
@@ -57,53 +56,6 @@ def nrmse(y_true: ArrayLike, y_pred: ArrayLike, norm: Norm = "std") -> float:
     """
     truth, predicted = _series(y_true, y_pred)
     return _nrmse(truth, predicted, _checked_norm(truth, norm))
-
-
-def nrmse_interval(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    norm: Norm = "std",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    block: int | None = None,
-    seed: int = 0,
-) -> Interval:
-    """Return the NRMSE with a percentile interval by a bootstrap over blocks of neighbouring times.
-
-    A series and its errors are correlated: resampling single times would give intervals that are too short. Truth and
-    prediction are drawn together in circular blocks. Unless `block` is given, it is what Politis and White's rule finds
-    for the squared errors or for the squared deviations of the truth, which the norm is made of: the longer one.
-    For several independent series, do not join them: resample the series.
-    """
-    truth, predicted = _series(y_true, y_pred)
-    if len(truth) < 10:
-        raise SpecError(f"an interval wants at least 10 times. Got {len(truth)}")
-    if not 0 < confidence < 1 or resamples < 100:
-        raise SpecError(
-            f"`confidence` must lie between 0 and 1, and `resamples` be 100 or more. Got {confidence}, {resamples}"
-        )
-    value = _nrmse(truth, predicted, _checked_norm(truth, norm))
-    if block is None:
-        squares = np.hstack([(truth - predicted) ** 2, (truth - truth.mean(axis=0)) ** 2])
-        block = max(politis_white(column) for column in squares.T)
-    elif not 1 <= block <= len(truth):
-        raise SpecError(f"`block` must lie in 1 .. {len(truth)}. Got {block}")
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(resamples):
-        rows = block_indices(len(truth), block, rng)
-        drawn = truth[rows]
-        size = _NORMS[norm](drawn)
-        # A rare draw of blocks without any variation has no norm, and says nothing about the error.
-        if np.all(size > 0):
-            found.append(_nrmse(drawn, predicted[rows], size))
-    if len(found) < 0.9 * resamples:
-        raise SpecError(
-            f"the {norm} of the truth is 0 in more than a tenth of the resamples: it varies too rarely for an interval"
-        )
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(value, float(low), float(high))
 
 
 _NORMS: dict[str, Callable[[Doubles], Any]] = {
@@ -154,12 +106,6 @@ def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Doubles, Doubles]:
     return truth.reshape(len(truth), -1), predicted.reshape(len(predicted), -1)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean with its 95 % interval by Student's t; of one value, that value."""
-    mean, n = float(np.mean(values)), len(values)
-    return Interval.around(mean, float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else 0.0)
-
-
 class Proportion(NamedTuple):
     """A share of n, and the ends of its confidence interval."""
 
@@ -167,18 +113,6 @@ class Proportion(NamedTuple):
     low: float
     high: float
     n: int
-
-
-def accuracy(labels: ArrayLike, predicted: ArrayLike, *, confidence: float = 0.95) -> Proportion:
-    """Return the share of right labels with Wilson's interval."""
-    truth, found = np.asarray(labels), np.asarray(predicted)
-    whole = truth.dtype.kind in "biu" and found.dtype.kind in "biu"
-    if not whole or truth.ndim != 1 or truth.shape != found.shape:
-        raise SpecError(
-            f"labels must be whole numbers (cases,), as many as were predicted. Got {truth.dtype} {truth.shape} and "
-            f"{found.dtype} {found.shape}\nhint: argmax of scores"
-        )
-    return wilson(int(np.sum(truth == found)), truth.size, confidence=confidence)
 
 
 def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:

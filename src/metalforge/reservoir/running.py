@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core.errors import SpecError
 
 from .engine import Engine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
@@ -60,36 +60,6 @@ def predict(
     if last_state_only:
         return results[0][0] if is_one(inputs) else np.concatenate(results)
     return like_given(inputs, results)
-
-
-def generate(weights: EsnWeights, n: int, warmup: Reals, *, state: Reals | None = None) -> Reals:
-    """Return n outputs (n, outputs), each fed back as the next input, after `warmup` inputs (T, inputs).
-
-    The network must have been fitted to say the next input, u_{t+1}. The first output follows the last warm-up input.
-    A batch (series, T, inputs) gives (series, n, outputs). An output feedback sees the same value as the input does:
-    what came out, or should have come out, one step before.
-    """
-    if weights.outputs != weights.inputs:
-        raise SpecError(
-            f"outputs can be fed back as inputs only where they are as many. Got {weights.outputs} and {weights.inputs}"
-        )
-    require_at_least(1, n=n)
-    given = np.stack(as_series("warmup", warmup, weights.inputs, weights.dtype))
-    if is_one(warmup):
-        given = given[0]
-
-    def seen(u: Reals) -> Reals:
-        return np.concatenate([u, u], axis=-1) if weights.feedback else u
-
-    engine = Engine(weights)
-    state = engine.run(seen(given), state)[..., -1, :]
-    u = _said(weights, state, given[..., -1, :], 0)
-    outputs = np.empty((*u.shape[:-1], n, u.shape[-1]), weights.dtype)
-    outputs[..., 0, :] = u
-    for i in range(1, n):
-        state = engine.step(state, seen(u))
-        u = outputs[..., i, :] = _said(weights, state, u, i)
-    return outputs
 
 
 def closed_loop(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from metalforge.core.on_demand import on_demand
 
 from .estimate import Estimate, with_error
-from .gamma import autocorrelation, effective_sample_size, gamma_method, gamma_method_derived
+from .gamma import autocorrelation, gamma_method, gamma_method_derived
 from .histograms import Joint, RunSummary
 from .mbar import NotLocated
 from .peak import Peak, locate_peak
 from .reweight import BetaRun, ReweightedCurve, combine, reweight
-from .susceptibility import ChiralSusceptibility, binder_b4, chiral_susceptibility, susceptibility
+from .susceptibility import ChiralSusceptibility, chiral_susceptibility, susceptibility
 from .thermalisation import HotColdAgreement, Truncation, hot_cold_agreement, mser
 
 if TYPE_CHECKING:
@@ -33,12 +33,10 @@ __all__ = [
     "RunSummary",
     "Truncation",
     "autocorrelation",
-    "binder_b4",
     "block_length",
     "bootstrap",
     "chiral_susceptibility",
     "combine",
-    "effective_sample_size",
     "gamma_method",
     "gamma_method_derived",
     "hot_cold_agreement",

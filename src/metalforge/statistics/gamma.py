@@ -109,12 +109,6 @@ def autocorrelation(series: ArrayLike) -> Floats:
     return np.asarray(gamma / gamma[0], dtype=np.float64)
 
 
-def effective_sample_size(series: ArrayLike, s: float = DEFAULT_S) -> float:
-    """Return n / (2 tau_int): how many independent measurements give the same error."""
-    estimate = gamma_method(series, s)
-    return estimate.n / (2.0 * estimate.tau_int)
-
-
 def _checked(s: float) -> float:
     if not (np.isfinite(s) and s >= 0):
         raise SpecError(

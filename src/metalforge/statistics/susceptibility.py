@@ -41,24 +41,6 @@ def susceptibility(abs_loop: ArrayLike, spatial_volume: float, s: float = DEFAUL
     return gamma_method_derived([y, y**2], lambda m: float(volume * (m[1] - m[0] ** 2)), s)
 
 
-def binder_b4(series: ArrayLike, *, centred: bool = True, s: float = DEFAULT_S) -> Estimate:
-    """Return the Binder ratio of `series`, usually |L|, with its Gamma-method error.
-
-    ``centred=True`` gives <dx^4> / <dx^2>^2 with dx = x - <x>, the B4 of this package's tables and plots.
-    ``centred=False`` gives <x^4> / <x^2>^2 about zero, the form in Binder's cumulant U4 = 1 - <x^4> / (3 <x^2>^2)
-    (K. Binder, Z. Phys. B 43 (1981) 119): for |L| it falls from 2 (a complex Gaussian, confined) to 1 (deconfined).
-    """
-    x = as_series(series)
-    spread = float(np.std(x))
-    if np.ptp(x) == 0 or spread == 0:
-        raise SpecError("`series` must fluctuate to have a Binder ratio. Got a constant series")
-    if centred:
-        y = (x - np.mean(x)) / spread
-        return gamma_method_derived([y, y**2, y**3, y**4], lambda m: float(kurtosis(m)), s)
-    z = x / np.sqrt(np.mean(x**2))
-    return gamma_method_derived([z**2, z**4], lambda m: float(m[1] / m[0] ** 2), s)
-
-
 class ChiralSusceptibility(NamedTuple):
     """The two parts of d<(Nf/4) condensate>/dm."""
 

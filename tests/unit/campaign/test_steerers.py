@@ -21,7 +21,7 @@ from metalforge.campaign.steerers import (
 )
 from metalforge.campaign.steerers.uniform import van_der_corput
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.steering import History, Observation, Steerer, SteererState, find_largest_gaps, steer_adaptive
+from metalforge.core.steering import History, Observation, Steerer, SteererState, find_largest_gaps
 
 LOW, HIGH = 5.6, 5.8
 MAKERS = {
@@ -226,99 +226,6 @@ def test_gaps_of_one_width_come_from_the_lower_end_and_a_batch_closes_its_gaps()
     assert find_largest_gaps([5.3, 5.3 + 1e-13, 5.6], 5.0, 5.9, 2) == pytest.approx([5.15, 5.45])
     assert [s.coordinate for s in Gaps(0.0, 1.0).ask(4)] == pytest.approx([0.5, 0.25, 0.75, 0.125])
     assert Gaps(0.0, 1.0).ask(1)[0].score == pytest.approx(1.0)
-
-
-@given(
-    measured=st.lists(st.floats(5.0, 6.0), max_size=10),
-    queued=st.lists(st.floats(5.0, 6.0), max_size=4),
-    exclusion=st.floats(0.0, 0.2),
-)
-def test_adaptive_suggestions_keep_their_distance_and_their_range(measured, queued, exclusion):
-    decision = steer_adaptive(measured, queued, 5.0, 6.0, score=score, exclusion=exclusion)
-    assert decision.reason
-    if decision.suggestion is None:
-        assert decision.saturated
-    else:
-        assert not decision.saturated
-        assert 5.0 <= decision.suggestion.coordinate <= 6.0
-        assert all(abs(decision.suggestion.coordinate - b) >= exclusion for b in [*measured, *queued])
-
-
-def test_adaptive_takes_the_best_score_of_the_grid():
-    def peaked(beta):
-        return -abs(beta - 5.4), abs(beta - 5.0)
-
-    decision = steer_adaptive([], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=0.5)
-    # priority + 0.5 * uncertainty falls off above 5.4 and rises below it.
-    assert decision.suggestion.coordinate == pytest.approx(5.4)
-    assert decision.suggestion.score == pytest.approx(0.2)
-    # The uncertainty wins with a weight above one: candidates go to the far end.
-    assert steer_adaptive(
-        [], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=2.0
-    ).suggestion.coordinate == pytest.approx(5.9)
-    # An unknown uncertainty adds nothing.
-    assert steer_adaptive([], [], 5.0, 6.0, score=lambda b: (-abs(b - 5.4), None), n_candidates=9).suggestion.score == 0
-
-
-def test_adaptive_passes_over_measured_and_queued_candidates():
-    def flat(beta):
-        return 1.0, 0.0
-
-    grid = [5.0 + i / 10 for i in range(1, 10)]
-    assert steer_adaptive(
-        grid[:3], grid[3:5], 5.0, 6.0, score=flat, n_candidates=9
-    ).suggestion.coordinate == pytest.approx(5.6)
-
-
-def test_adaptive_saturates_by_gap_and_by_score_only_with_five_points():
-    dull = {"score": lambda beta: (0.1, 0.09)}  # 0.145 is below 0.15
-    four = [5.1, 5.3, 5.6, 5.8]
-    assert not steer_adaptive(four, [], 5.0, 6.0, **dull).saturated
-    decision = steer_adaptive([*four, 5.9], [], 5.0, 6.0, **dull)
-    assert decision.saturated
-    assert decision.suggestion is None
-    assert "best score" in decision.reason
-    assert not steer_adaptive([*four, 5.9], [], 5.0, 6.0, score=lambda beta: (0.15, 0.0)).saturated
-    bright = {"score": lambda beta: (9.0, 0.0)}
-    dense = [5.0 + 0.049 * i for i in range(21)]
-    assert "widest gap" in steer_adaptive(dense, [], 5.0, 6.0, **bright).reason
-    assert not steer_adaptive(dense[:10] + dense[11:], [], 5.0, 6.0, **bright).saturated
-    assert steer_adaptive(dense[:10] + dense[11:], [dense[10]], 5.0, 6.0, **bright).saturated
-    assert not steer_adaptive(dense[:4], dense[4:], 5.0, 6.0, **bright).saturated
-
-
-@pytest.mark.parametrize("scorer", [None, lambda beta: (float("nan"), 0.1), lambda beta: (0.5, float("inf"))])
-def test_adaptive_falls_back_on_the_widest_gap(scorer):
-    decision = steer_adaptive([5.1, 5.2], [5.9], 5.0, 6.0, score=scorer)
-    assert decision.suggestion.coordinate == pytest.approx(5.55)
-    assert "widest gap" in decision.reason
-    full = steer_adaptive([5.25, 5.5, 5.75], [], 5.0, 6.0, score=scorer, exclusion=0.2)
-    assert full == (None, full.reason, True)
-
-
-def test_adaptive_does_not_march_out_of_its_range():
-    # The published design widened its range by 0.1 beyond the measured points each time, and walked away.
-    seen = []
-
-    def decide():
-        return steer_adaptive(seen, [], 5.0, 6.0, score=lambda beta: (0.1 + abs(beta - 5.5), 0.2))
-
-    while new := decide().suggestion:
-        seen.append(new.coordinate)
-    assert len(seen) >= 19
-    assert min(seen) > 5.0
-    assert max(seen) < 6.0
-    assert decide().saturated
-    assert max(b - a for a, b in pairwise(sorted([5.0, *seen, 6.0]))) < 0.05
-
-
-def test_adaptive_refuses_wrong_settings():
-    with pytest.raises(SpecError, match=r"`n_candidates`.*at least 1"):
-        steer_adaptive([], [], LOW, HIGH, n_candidates=0)
-    with pytest.raises(SpecError, match=r"`exclusion`.*finite"):
-        steer_adaptive([], [], LOW, HIGH, exclusion=-0.1)
-    with pytest.raises(SpecError, match=r"nan"):
-        steer_adaptive([float("nan")], [], LOW, HIGH)
 
 
 def test_an_even_grid_gives_its_second_round_where_least_was_spent():

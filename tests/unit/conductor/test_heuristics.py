@@ -20,7 +20,7 @@ from metalforge.conductor.heuristics import (
     thermalised,
 )
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import find_largest_gaps, steer_adaptive
+from metalforge.core.steering import find_largest_gaps
 
 
 def test_no_formula_knows_the_transition():
@@ -111,35 +111,3 @@ def test_largest_gaps():
     assert find_largest_gaps([4.0, 7.0], 5.0, 6.0, 1) == [5.5]  # points outside make no gaps
     with pytest.raises(SpecError):
         find_largest_gaps([], 6.0, 5.0, 1)
-
-
-@pytest.mark.parametrize("score", [lambda b: b, lambda b: 10 - b, lambda b: abs(b - 5.5), None])
-def test_steering_never_leaves_the_range_keeps_its_distance_and_ends(score):
-    """The published design's scan went 4.93, 4.86, 6.07, 4.79, 6.13, ... from the same kind of scores."""
-    scored = None if score is None else lambda beta: (score(beta), None)
-    measured = [5.1, 5.5, 5.9]
-    for _ in range(100):
-        found = steer_adaptive(measured, [], 5.0, 6.0, score=scored, n_candidates=80, exclusion=0.025)
-        if found.suggestion is None:
-            break
-        beta = found.suggestion.coordinate
-        assert 5.0 < beta < 6.0
-        assert min(abs(beta - m) for m in measured) >= 0.0249
-        measured.append(beta)
-    assert found.saturated
-    assert found.reason.startswith("saturated")
-    assert 10 < len(measured) <= 43
-
-
-def test_uncertainty_draws_the_scan_and_queued_points_are_kept_apart():
-    def score(beta):
-        return 1.0, 1.0 - abs(beta - 5.75)
-
-    def steered(*queued):
-        decided = steer_adaptive([5.0, 5.25], queued, 5.0, 6.0, score=score, n_candidates=79, exclusion=0.025)
-        return decided.suggestion
-
-    assert steered().coordinate == pytest.approx(5.75)
-    assert steered().score == pytest.approx(1.5)  # priority + 0.5 of the predictive standard deviation
-    assert steered(5.75).coordinate == pytest.approx(5.725)
-    assert steered(5.75, 5.725).coordinate == pytest.approx(5.775, abs=1e-9)

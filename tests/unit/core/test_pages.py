@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from metalforge.core.errors import UnknownNameError, find
-from metalforge.core.pages import Paragraphs, markdown_table
+from metalforge.core.pages import Paragraphs
 
 
 def test_paragraphs_have_figures_with_their_intervals_where_a_format_is_given(tmp_path):
@@ -14,10 +14,6 @@ def test_paragraphs_have_figures_with_their_intervals_where_a_format_is_given(tm
     assert said == ["3 of A", "saves 25.0% (20.0% .. 30.0%), 0.25"]
     with pytest.raises(KeyError, match="saved"):
         Paragraphs(file)("one.first", n=3, case={"name": "A"})
-
-
-def test_a_bar_in_a_cell_does_not_end_it():
-    assert markdown_table([("what", "value"), ("|L|", "1")]) == "| what | value |\n| --- | --- |\n| \\|L\\| | 1 |"
 
 
 def test_what_is_found_by_its_name_and_what_is_not():

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from experiments.markdown import made_page
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
 from experiments.plasma_heads.corpus import PlasmaCorpus
 from experiments.plasma_heads.early_stop import Gauss, progress_of, weighed_with
@@ -30,7 +31,6 @@ from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
 from metalforge.conductor.plasma.heads import HEADS, said_of
 from metalforge.conductor.trust import trust_of
 from metalforge.core.errors import SpecError
-from metalforge.core.pages import made_page
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call, study
 from reference.made_up_plasmas import made_corpus

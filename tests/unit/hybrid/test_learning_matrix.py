@@ -115,7 +115,7 @@ def test_a_push_to_a_stale_device_writes_all_of_it():
 
 
 def test_silent_damage_is_seen_and_mended():
-    device, matrix = opened(BitFlip(at=1, bits=4))
+    _, matrix = opened(BitFlip(at=1, bits=4))
     matrix(X)
     assert not matrix.verify()
     matrix.restore()

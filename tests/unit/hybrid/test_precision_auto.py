@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from experiments.vowels import vowel_like
 from metalforge.hybrid import HybridEsn, Task, loss, refit
 from metalforge.reservoir import load_weights, make_esn, save_weights
-from metalforge.reservoir.datasets import vowel_like
 from metalforge.reservoir.estimators import EsnClassifier
 from metalforge.substrates.npu import EmulatedDevice
 

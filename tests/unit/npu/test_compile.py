@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge.substrates.npu.certificate import overflow_certificate
-from metalforge.substrates.npu.compile import compile_linear, merge_heads
+from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.ladder import group_ranges, ladder_of
 from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import Activation, Encoding, Head, ProgramError
@@ -42,7 +42,10 @@ def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, enc
 
 def test_one_program_says_what_the_chip_and_the_host_need():
     rng = np.random.default_rng(3)
-    matrix, heads = merge_heads({"energy": rng.normal(size=(3, 20)), "stop": rng.normal(size=(1, 20))})
+    matrix, heads = (
+        rng.normal(size=(4, 20)),
+        (Head(name="energy", start=0, width=3), Head(name="stop", start=3, width=1)),
+    )
     compiled = compile_linear("readout", matrix, encoding=W8A8, heads=heads, schema="v1", provenance=(("seed", "3"),))
     program = compiled.program
     (layer,) = program.layers
@@ -55,32 +58,13 @@ def test_one_program_says_what_the_chip_and_the_host_need():
     assert (layer.inputs, layer.units, layer.weight_bits, layer.input_bits) == (20, 8, 4, 4)
     assert layer.activation is Activation.LINEAR
     assert program.outputs == 4
-    assert program.heads == (Head(name="energy", start=0, width=3), Head(name="stop", start=3, width=1))
+    assert program.heads == heads
     assert program.scales == pytest.approx(np.abs(matrix).max(axis=1) / 112 / 127)
     assert overflow_certificate(layer).safe
     assert np.array_equal(ladder_of(program).integers, compiled.ladders[0].integers)
 
 
-def test_merged_heads_give_what_each_head_gives_alone():
-    rng = np.random.default_rng(1)
-    alone = {name: rng.normal(size=(width, 16)) for name, width in (("a", 1), ("b", 5), ("c", 2))}
-    matrix, heads = merge_heads(alone)
-    x = rng.uniform(-1, 1, (4, 16))
-    merged = compile_linear("all", matrix, encoding=W8A8, heads=heads)
-    by_head = merged.by_head(merged.run(x))
-    assert list(by_head) == ["a", "b", "c"]
-    for name, own in alone.items():
-        # One scale a row: a head does not notice its neighbours.
-        assert np.array_equal(by_head[name], compile_linear(name, own, encoding=W8A8).run(x))
-
-
-def test_heads_that_do_not_fit_together_are_refused():
-    with pytest.raises(ProgramError, match=r"same inputs\. Got `a` \(1, 2\), `b` \(1, 3\)"):
-        merge_heads({"a": np.ones((1, 2)), "b": np.ones((1, 3))})
-    with pytest.raises(ProgramError, match=r"must be matrices .* Got `a` \(2,\)"):
-        merge_heads({"a": np.ones(2)})
-    with pytest.raises(ProgramError, match="at least one head is wanted"):
-        merge_heads({})
+def test_heads_that_do_not_fit_are_refused():
     with pytest.raises(ProgramError, match="head `a` at 1"):
         compile_linear("w", np.eye(2), heads=[Head(name="a", start=1, width=2)])
 

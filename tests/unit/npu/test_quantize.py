@@ -1,4 +1,3 @@
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +6,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from metalforge.substrates.npu.ladder import quantize_digits
 from metalforge.substrates.npu.program import ProgramError
-from metalforge.substrates.npu.quantize import pack_int4, quantize, unpack_int4
-from reference import npu as twin
+from metalforge.substrates.npu.quantize import quantize
 
 BITS = st.sampled_from([1, 2, 4, 8])
 PER = st.sampled_from(["row", "tensor"])
@@ -45,8 +43,17 @@ def test_to_the_largest_weight_no_error_is_more_than_half_a_step(weights, bits, 
 
 @given(weights=MATRICES, bits=BITS, per=PER)
 def test_mse_clipping_is_never_worse_than_max_abs(weights, bits, per):
-    plain, clipped = (quantize(weights, bits, per=per, clip=clip).report() for clip in ("max", "mse"))
-    assert clipped.rms_error <= plain.rms_error * (1 + 1e-9) + 1e-300
+    plain, clipped = (rms(quantize(weights, bits, per=per, clip=clip).error) for clip in ("max", "mse"))
+    assert clipped <= plain * (1 + 1e-9) + 1e-300
+
+
+def rms(values):
+    peak = np.abs(values).max()
+    return peak * np.sqrt(np.mean((values / peak) ** 2)) if peak else 0.0
+
+
+def relative(result):
+    return rms(result.error) / rms(result.dequantize() + result.error)
 
 
 def least_rms(row, high):
@@ -69,22 +76,19 @@ def test_mse_clipping_is_within_a_hundredth_of_the_exact_optimum(bits):
 
 
 def test_mse_clipping_finds_a_coarser_grid_that_fits():
-    assert quantize([[1.0, 2.0, 2.0, 2.0]], 4, clip="mse").report().relative_error < 1e-12
+    assert relative(quantize([[1.0, 2.0, 2.0, 2.0]], 4, clip="mse")) < 1e-12
 
 
 def test_mse_clipping_pays_where_the_tails_are_long():
     heavy = np.random.default_rng(2).standard_t(3, size=(32, 256))
     for weights, bits, gain in ((NORMAL, 2, 0.75), (heavy, 4, 0.9)):
-        plain, clipped = (quantize(weights, bits, clip=clip).report() for clip in ("max", "mse"))
-        assert clipped.rms_error < gain * plain.rms_error
+        plain, clipped = (rms(quantize(weights, bits, clip=clip).error) for clip in ("max", "mse"))
+        assert clipped < gain * plain
 
 
 def test_normal_weights_have_the_expected_relative_errors():
     # A grid of 2 m / L steps has rms error m / (L sqrt(12)) for a largest weight m: 2.8 sigma in a row of 178,
     # 4 sigma in 64 of them.
-    def relative(result):
-        return result.report().relative_error
-
     assert relative(quantize(NORMAL, 4, per="tensor")) == pytest.approx(0.16, rel=0.15)
     assert relative(quantize(NORMAL, 4, per="row")) == pytest.approx(0.115, rel=0.1)
     assert relative(quantize_digits(NORMAL, 2)) == pytest.approx(0.0072, rel=0.1)
@@ -101,27 +105,14 @@ def test_weights_on_the_grid_come_back(q, scales, clip):
     result = quantize(q * scales[:, np.newaxis], 4, clip=clip)
     assert np.array_equal(result.values, q)
     assert result.scales == pytest.approx(scales, rel=1e-12)
-    assert result.report().relative_error < 1e-12
+    assert relative(result) < 1e-12
 
 
 def test_one_bit_is_zero_or_one_and_negative_weights_are_lost_openly():
     result = quantize([[1.0, 0.6, 0.4, -3.0], [-1.0, -2.0, 0.0, -0.5]], 1)
     assert result.values.tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
     assert result.scales.tolist() == [1.0, 1.0]
-    assert result.report().max_error == 3.0
-
-
-def test_the_report_is_a_record_of_its_own_definition():
-    weights = np.array([[0.7, -0.33], [0.05, 0.14]])
-    result = quantize(weights, 4, per="tensor")
-    error = weights - np.array([[7, -3], [0, 1]]) * 0.1
-    error[1, 0] = 0.05 - 0.0  # 0.5 of a step rounds to even
-    report = result.report()
-    assert (report.bits, report.scales) == (4, 1)
-    assert report.max_error == pytest.approx(np.abs(error).max())
-    assert report.rms_error == pytest.approx(np.sqrt(np.mean(error**2)))
-    assert report.relative_error == pytest.approx(report.rms_error / np.sqrt(np.mean(weights**2)))
-    assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
+    assert np.abs(result.error).max() == 3.0
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])
@@ -145,7 +136,6 @@ def test_a_row_of_zeros_stays_zero_beside_others():
     result = quantize([[0.0, 0.0], [1.0, -2.0], [5e-324, 0.0]], 4)
     assert result.values.tolist() == [[0, 0], [1, -2], [0, 0]]
     assert result.scales[0] == result.scales[2] == 1.0
-    assert quantize(np.zeros((2, 2)), 4, clip="mse").report().relative_error == 0.0
 
 
 @pytest.mark.parametrize(
@@ -164,42 +154,3 @@ def test_a_row_of_zeros_stays_zero_beside_others():
 def test_what_cannot_be_quantised_is_refused(weights, keywords, message):
     with pytest.raises(ProgramError, match=message):
         quantize(weights, **({"bits": 4} | keywords))
-
-
-@given(values=st.lists(st.integers(-7, 7), max_size=65))
-def test_packing_is_the_reference_and_comes_back(values):
-    data = pack_int4(np.array(values, np.int8))
-    assert data == twin.packed(values)
-    assert unpack_int4(data, len(values)).tolist() == values
-
-
-def test_packing_puts_the_first_integer_in_the_low_nibble():
-    assert pack_int4(np.array([[1, -1], [7, -7], [3, 0]], np.int8)) == bytes([0xF1, 0x97, 0x03])
-    assert pack_int4(np.array([-2], np.int64)) == bytes([0x0E])
-
-
-@pytest.mark.parametrize("bad", [-8, 8, 127, -128])
-def test_packing_refuses_what_has_no_nibble(bad):
-    with pytest.raises(ProgramError, match=rf"Got {bad} at position 1$"):
-        pack_int4(np.array([0, bad, 1], np.int16))
-
-
-@pytest.mark.parametrize(
-    ("data", "count", "message"),
-    [
-        (b"\x08", 2, "Got -8 at position 0"),
-        (b"\x11\x81", 4, "Got -8 at position 3"),
-        (b"\x11\x11", 3, "zero bits"),
-        (b"\x11", 3, "2 bytes for 3 .* Got 1"),
-        (b"\x11\x11", 2, "1 bytes for 2 .* Got 2"),
-        (b"", -1, "0 bytes for -1 .* Got 0"),
-    ],
-)
-def test_bytes_that_pack_did_not_write_are_refused(data, count, message):
-    with pytest.raises(ProgramError, match=message):
-        unpack_int4(data, count)
-
-
-def test_floats_are_not_packed():
-    with pytest.raises(ProgramError, match=r"only integers can be packed\. Got float64"):
-        pack_int4(np.zeros(2))

@@ -8,7 +8,8 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from metalforge.reservoir.datasets import sequence_classification, vowel_like
+from experiments.vowels import vowel_like
+from metalforge.reservoir.datasets import sequence_classification
 from metalforge.reservoir.estimators import FOLDS, RIDGES, EsnClassifier, EsnRegressor, SaturatedInputsWarning
 from metalforge.reservoir.files import load_weights, save_weights
 from metalforge.reservoir.generate import make_esn

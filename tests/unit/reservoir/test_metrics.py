@@ -8,9 +8,7 @@ from sklearn import metrics as sk
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.metrics import (
-    accuracy,
     nrmse,
-    nrmse_interval,
     politis_white,
     rmse,
     wilson,
@@ -51,7 +49,7 @@ def test_every_output_has_a_norm_of_its_own():
     assert theirs.nrmse(truth, lost, norm_value=truth.std()) < 1e-4  # pooled, the lost output is invisible
 
 
-@pytest.mark.parametrize("metric", [rmse, nrmse, nrmse_interval])
+@pytest.mark.parametrize("metric", [rmse, nrmse])
 @pytest.mark.parametrize(
     ("truth", "predicted", "says"),
     [
@@ -135,69 +133,3 @@ def test_blocks_are_runs_that_go_round_the_end():
         assert np.array_equal(run, (run[0] + np.arange(len(run))) % 10)
     counts = np.bincount(np.concatenate([block_indices(10, 4, rng) for _ in range(2000)]), minlength=10)
     assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
-
-
-def test_the_interval_holds_for_correlated_errors_and_one_of_single_times_does_not():
-    rng = np.random.default_rng(6)
-    held = {"blocks": 0, "single": 0}
-    for _ in range(80):
-        truth, error = ar1(0.8, 1500, rng), 0.3 * ar1(0.9, 1500, rng)
-        for name, block in (("blocks", None), ("single", 1)):
-            found = nrmse_interval(truth, truth + error, resamples=150, block=block)
-            held[name] += found.low <= 0.3 <= found.high
-    assert held["blocks"] >= 66  # 0.95 less what a percentile interval of few independent times lacks
-    assert held["single"] <= 52
-
-
-def test_the_interval_is_repeatable_and_holds_the_value(series):
-    truth, predicted = series
-    found = nrmse_interval(truth, predicted)
-    assert found.value == nrmse(truth, predicted)
-    assert found.low < found.value < found.high
-    assert found == nrmse_interval(truth, predicted)
-    assert found != nrmse_interval(truth, predicted, seed=1)
-    wider = nrmse_interval(truth, predicted, confidence=0.99)
-    assert wider.low < found.low < found.high < wider.high
-    # For independent errors the spread of an RMS is 1 / sqrt(2 n) of it, and so is that of the norm.
-    assert (found.high - found.low) / found.value == pytest.approx(2 * 1.96 * np.sqrt(2 / 800), rel=0.25)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"confidence": 0.0}, "confidence"),
-        ({"resamples": 5}, "resamples"),
-        ({"block": 0}, "block"),
-        ({"block": 401}, "block"),
-    ],
-)
-def test_bad_options_of_the_interval_are_named(series, options, says):
-    with pytest.raises(SpecError, match=says):
-        nrmse_interval(*series, **options)
-    with pytest.raises(SpecError, match="10 times"):
-        nrmse_interval([1.0, 2.0], [1.0, 2.0])
-
-
-def test_a_truth_that_hardly_ever_changes_has_no_interval():
-    truth = np.zeros(200)
-    truth[0] = 1
-    with pytest.raises(SpecError, match="too rarely"):
-        nrmse_interval(truth, truth + 0.1, block=1)
-    truth[::5] = 1
-    assert nrmse_interval(truth, truth + 0.1, block=1).value > 0
-
-
-@pytest.mark.parametrize(("right", "n"), [(0, 10), (7, 10), (919, 1000)])
-def test_accuracy_has_wilsons_interval(right, n):
-    predicted = np.r_[np.zeros(right, int), np.ones(n - right, int)]
-    found = accuracy(np.zeros(n, int), predicted)
-    reference = binomtest(right, n).proportion_ci(0.95, method="wilson")
-    assert (found.value, found.n) == (right / n, n)
-    assert found.low == pytest.approx(reference.low, abs=1e-12)
-    assert found.high == pytest.approx(reference.high, abs=1e-12)
-
-
-@pytest.mark.parametrize("predicted", [[1], [1.0, 2.0], np.eye(2, dtype=int)])
-def test_labels_that_are_none_are_refused(predicted):
-    with pytest.raises(SpecError, match="whole numbers"):
-        accuracy([1, 2], predicted)

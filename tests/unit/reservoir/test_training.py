@@ -7,7 +7,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import running
 from metalforge.reservoir.readout import ridge
-from metalforge.reservoir.running import generate, predict
+from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.reservoir.training import collect, fit, fit_readout
 from metalforge.reservoir.weights import EsnWeights
@@ -179,44 +179,10 @@ def test_heads_travel_with_the_readout():
     assert fit(_network(), u, y, ridge=1.0, heads=layout).heads == layout
 
 
-def test_a_sine_goes_on_by_itself():
-    angle = 0.2 * np.arange(700)
-    wave = np.stack([np.sin(angle), np.cos(angle)], axis=1)
-    w = _network(inputs=2, units=60)
-    fitted = fit(w, wave[:499], wave[1:500], ridge=1e-9, washout=50)
-    ahead = generate(fitted, 100, wave[400:500])
-    assert np.abs(ahead - wave[500:600]).max() < 1e-3
-    both = generate(fitted, 100, np.stack([wave[400:500], wave[300:400]]))
-    assert both.shape == (2, 100, 2)
-    assert both[0] == pytest.approx(ahead, rel=1e-7, abs=1e-9)
-    assert np.abs(both[1] - wave[400:500]).max() < 1e-3
-
-
-@pytest.mark.parametrize("feedback", [0, 2])
-def test_generation_is_a_loop_of_outputs_that_become_inputs(feedback):
-    w = _network(inputs=2, feedback=feedback, passthrough=True)
-    rng = np.random.default_rng(8)
-    w = w.with_readout(rng.normal(size=(2, UNITS + 2)) * 0.1, rng.normal(size=2))
-    warmup = rng.normal(size=(6, 2))
-    found = generate(w, 5, warmup)
-    heard = list(warmup)
-    for now in found:
-        state = np.zeros(UNITS)
-        for u in heard:
-            # What a feedback sees at a step, the output of the step before, is the input of that step.
-            pre = w.w_in @ u + w.w_res @ state + w.bias + (w.w_fb @ u if feedback else 0)
-            state = (1 - w.leak) * state + w.leak * np.tanh(pre)
-        assert now == pytest.approx(w.output(state, heard[-1]), rel=1e-10)
-        heard.append(now)
-
-
 def test_states_and_outputs_that_overflow_are_errors():
     w = EsnWeights(w_in=np.ones((2, 1)), w_res=3 * np.eye(2), activation="identity")
     with pytest.raises(OverflowError, match="diverges"):
         list(collect(w, np.ones((1000, 1))))
-    loud = _network(inputs=1, activation="relu").with_readout(np.full((1, UNITS), 1e200))
-    with pytest.raises(DivergenceError, match="finite at step 1"):
-        generate(loud, 50, np.ones((3, 1)))
     hearing = _network(feedback=1, activation="relu").with_readout(np.full((1, UNITS), 1e200))
     with pytest.raises(DivergenceError, match="finite at step 1"):
         predict(hearing, np.ones((50, INPUTS)))
@@ -270,10 +236,3 @@ def test_feedback_without_a_teacher_or_a_readout_is_refused():
         predict(fitted, u[:4], teacher=y)
     with pytest.raises(SeriesError, match="has none"):
         predict(fit(_network(), u, y, ridge=1.0), u, teacher=y)
-
-
-def test_generation_needs_outputs_that_can_be_inputs():
-    u, y = _series([10])
-    fitted = fit(_network(), u, y, ridge=1.0)
-    with pytest.raises(SpecError, match="Got 2 and 3"):
-        generate(fitted, 3, u[0])

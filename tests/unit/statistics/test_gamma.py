@@ -11,7 +11,6 @@ from metalforge.core.errors import PluginError, SpecError
 from metalforge.statistics import (
     Estimate,
     autocorrelation,
-    effective_sample_size,
     gamma_method,
     gamma_method_derived,
     to_obs,
@@ -110,15 +109,13 @@ def test_a_constant_has_no_error_and_tau_int_one_half():
     # 0.1 is not a binary fraction: its mean over 1000 rounds, which must not count as a fluctuation.
     got = gamma_method(np.full(1000, 0.1))
     assert (got.error, got.error_error, got.tau_int, got.tau_int_error, got.window) == (0.0, 0.0, 0.5, 0.0, 0)
-    assert effective_sample_size(np.full(1000, 0.1)) == 1000
     assert gamma_method_derived([np.full(50, 0.1), np.full(50, 0.3)], lambda m: m[0] / m[1]).error == 0.0
     with pytest.raises(SpecError, match="constant"):
         autocorrelation(np.ones(10))
 
 
-def test_effective_sample_size_and_autocorrelation_of_ar1():
+def test_autocorrelation_of_ar1():
     x = ar1(0.8, 100_000, seed=12)
-    assert effective_sample_size(x) == pytest.approx(100_000 / (2 * exact_tau(0.8)), rel=0.1)
     rho = autocorrelation(x)
     assert rho.size == 50_000
     assert rho[0] == 1.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics import binder_b4, gamma_method, jackknife, susceptibility
+from metalforge.statistics import gamma_method, susceptibility
 from reference.statistics import ar1
 
 VOLUME = 8**3
@@ -42,45 +42,6 @@ def test_susceptibility_equals_the_plain_formula_and_survives_an_offset():
     assert moved.error == pytest.approx(susceptibility(x, VOLUME).error, rel=1e-4)
 
 
-def test_binder_ratio_of_gaussian_uniform_two_phase_and_confined_data():
-    n = 40_000
-    gaussian = binder_b4(7.0 + ar1(0.6, n, 4))
-    uniform = binder_b4(np.random.default_rng(5).random(n))
-    confined = binder_b4(rayleigh(0.5, n, 6))
-    assert abs(gaussian.mean - 3.0) < 3.5 * gaussian.error
-    assert abs(uniform.mean - 1.8) < 3.5 * uniform.error
-    assert abs(confined.mean - RAYLEIGH_KURTOSIS) < 3.5 * confined.error
-    assert max(gaussian.error, uniform.error, confined.error) < 0.1
-    phases = np.where(np.random.default_rng(7).random(n) < 0.5, 0.05, 0.15) + 0.001 * ar1(0.0, n, 8)
-    assert binder_b4(phases).mean == pytest.approx(1.0, abs=0.01)
-
-
-def test_binder_ratio_about_zero_tells_confined_from_deconfined():
-    confined = binder_b4(rayleigh(0.5, 40_000, 9), centred=False)
-    deconfined = binder_b4(0.3 + 0.01 * ar1(0.5, 40_000, 10), centred=False)
-    assert abs(confined.mean - 2.0) < 3.5 * confined.error
-    assert deconfined.mean == pytest.approx(1.0, abs=0.01)
-    # The two definitions differ, and a shift changes only the one about zero.
-    assert binder_b4(rayleigh(0.5, 40_000, 9)).mean > 3.0
-    assert binder_b4(rayleigh(0.5, 40_000, 9) + 50, centred=False).mean == pytest.approx(1.0, abs=0.01)
-
-
-@pytest.mark.parametrize("centred", [True, False])
-def test_binder_errors_cover_and_agree_with_the_jackknife(centred):
-    truth = RAYLEIGH_KURTOSIS if centred else 2.0
-    estimates = [binder_b4(rayleigh(0.6, 4000, 100 + i), centred=centred) for i in range(100)]
-    pulls = np.array([(e.mean - truth) / e.error for e in estimates])
-    assert 0.75 < np.std(pulls) < 1.35
-    x = rayleigh(0.6, 4000, 100)
-
-    def kurtosis(sample):
-        y = sample - np.mean(sample) if centred else sample
-        return float(np.mean(y**4) / np.mean(y**2) ** 2)
-
-    assert estimates[0].mean == pytest.approx(kurtosis(x), rel=1e-10)
-    assert jackknife(x, kurtosis).error == pytest.approx(estimates[0].error, rel=0.35)
-
-
 def test_naive_errors_of_the_susceptibility_under_cover():
     chains = [ar1(0.9, 3000, 500 + i) for i in range(150)]
     honest = np.mean([abs(e.mean - 1) < e.error for e in (susceptibility(x, 1) for x in chains)])
@@ -89,11 +50,9 @@ def test_naive_errors_of_the_susceptibility_under_cover():
     assert naive < 0.5
 
 
-def test_a_frozen_loop_has_no_susceptibility_and_no_binder_ratio():
+def test_a_frozen_loop_has_no_susceptibility():
     got = susceptibility(np.full(100, 0.1), VOLUME)
     assert (got.mean, got.error) == (0.0, 0.0)
-    with pytest.raises(SpecError, match="constant"):
-        binder_b4(np.full(100, 0.1))
 
 
 def test_tau_int_is_that_of_the_fluctuation_not_of_the_loop():

@@ -1,8 +1,8 @@
 """The NPU: programs as data, exact arithmetic, the emulated AKD1000 that is always there, and the road to a real board.
 
-Modules by what one does with them: `quantize`, `ladder`, `certificate`, `compile` make programs of matrices; `builder`
-and `wire` write and read them; `emulator` and `akida_` run them behind the protocol of `device`; `mesh` and `costs` say
-where they fit and what they cost; `sequence` runs a reservoir without returning to Python.
+Modules by what one does with them: `quantize`, `ladder`, `certificate`, `compile` make programs of matrices; `wire`
+writes and reads them; `emulator` and `akida_` run them behind the protocol of `device`; `mesh` and `costs` say where
+they fit and what they cost; `sequence` runs a reservoir without returning to Python.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from .compile import CompiledLinear, compile_linear, merge_heads
+    from .compile import CompiledLinear, compile_linear
     from .device import NpuDevice, NpuError, PowerMode, ResourceError
     from .discovery import EmulatedNpu, PhysicalNpu, discover
     from .emulator import EmulatedDevice
@@ -35,6 +35,5 @@ __all__ = [
     "SequenceLoop",
     "compile_linear",
     "discover",
-    "merge_heads",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

@@ -4,7 +4,7 @@ One program is enough unless its potentials could saturate; then the inputs are 
 own, and the host adds their integers: W q = sum_c W_c q_c.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -84,10 +84,6 @@ class CompiledLinear(BriefRepr):
         """Return y of shape (batch, outputs) for x of shape (batch, inputs), by way of `infer`."""
         return self.decode([infer(program, rows) for program, rows in zip(self.programs, self.encode(x), strict=True)])
 
-    def by_head(self, y: Doubles) -> dict[str, Doubles]:
-        """Return views of y by the name of the head."""
-        return {head.name: y[..., head.start : head.start + head.width] for head in self.programs[0].heads}
-
 
 def compile_linear(
     name: str,
@@ -155,23 +151,3 @@ def _split_inputs(ladder: Ladder) -> list[slice]:
         return split_lines(lines)
     # Both rails of an input go to the same program. Together they can lift a unit by 15 |w|, and lower it by as much.
     return split_lines(np.abs(lines[: len(lines) // 2]), max_lines=MAX_INPUTS // 2)
-
-
-def merge_heads(heads: Mapping[str, ArrayLike]) -> tuple[Doubles, tuple[Head, ...]]:
-    """Return one matrix of all heads' rows and where each head is in it.
-
-    The chip refuses several outputs from one layer; many heads are one fully connected layer.
-    """
-    if not heads:
-        raise ProgramError("at least one head is wanted. Got none")
-    matrices = {name: np.asarray(matrix, np.float64) for name, matrix in heads.items()}
-    inputs = {name: m.shape[1] if m.ndim == 2 else None for name, m in matrices.items()}
-    if None in inputs.values() or len(set(inputs.values())) != 1:
-        shapes = ", ".join(f"`{name}` {m.shape}" for name, m in matrices.items())
-        raise ProgramError(f"heads must be matrices (outputs, inputs) of the same inputs. Got {shapes}")
-    starts = np.cumsum([0, *(len(m) for m in matrices.values())])
-    places = [
-        Head(name=name, start=int(start), width=len(m))
-        for (name, m), start in zip(matrices.items(), starts[:-1], strict=True)
-    ]
-    return np.concatenate(list(matrices.values())), tuple(places)

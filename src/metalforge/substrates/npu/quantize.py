@@ -9,11 +9,10 @@ with one scale per output row or one for the whole matrix. Symmetric limits (no 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, BriefRepr, Doubles
+from metalforge.core.arrays import BriefRepr, Doubles
 
 from .program import ProgramError
 
@@ -37,16 +36,6 @@ SMALL_INTEGER = 8
 """Largest integer of an int4 grid, whose weights keep their integers."""
 GLANCE = 16
 """Weights of a row that are compared first."""
-
-
-class QuantizationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Error of quantised weights: the largest, the root mean square, and that over the weights' own."""
-
-    bits: int
-    scales: int
-    max_error: float
-    rms_error: float
-    relative_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -75,17 +64,6 @@ class Quantized(BriefRepr):
     def dequantize(self) -> Doubles:
         """Return scale * q, shape (outputs, inputs)."""
         return self.values * self.scales[:, np.newaxis]
-
-    def report(self) -> QuantizationReport:
-        """Return how far `dequantize` is from the weights it was made of."""
-        rms, of_weights = _rms(self.error), _rms(self.dequantize() + self.error)
-        return QuantizationReport(
-            bits=self.bits,
-            scales=self.scales.size,
-            max_error=float(np.abs(self.error).max()),
-            rms_error=rms,
-            relative_error=rms / of_weights if of_weights else 0.0,
-        )
 
 
 def quantize(weights: ArrayLike, bits: int, *, per: Per = "row", clip: Clip = "max") -> Quantized:
@@ -171,12 +149,6 @@ def _least(unit: Doubles, ends: list[Doubles], limits: tuple[int, int]) -> Doubl
     return np.asarray(np.array(ends)[least, np.arange(len(unit))])
 
 
-def _rms(values: Doubles) -> float:
-    """Return the root mean square without overflow or underflow of the squares."""
-    peak = float(np.abs(values).max())
-    return peak * float(np.sqrt(np.mean((values / peak) ** 2))) if peak else 0.0
-
-
 def _finite_matrix(weights: ArrayLike) -> Doubles:
     """Return weights as float64 of shape (outputs, inputs); raises when they are not a matrix of finite numbers."""
     given = np.asarray(weights)
@@ -225,25 +197,3 @@ def unpack_bits(packed: NDArray[np.uint8], bits: int, count: int, where: str) ->
         flat ^= sign
         flat -= sign
     return flat.view(np.int8)
-
-
-def pack_int4(values: Array) -> bytes:
-    """Return integers of -7 .. 7 two per byte, the first in the low nibble; an odd count leaves the last one zero."""
-    given = np.asarray(values)
-    if given.dtype.kind not in "iu":
-        raise ProgramError(f"only integers can be packed. Got {given.dtype}")
-    _check_int4(given)
-    return pack_bits(given.astype(np.int8), 4).tobytes()
-
-
-def unpack_int4(data: bytes, count: int) -> NDArray[np.int8]:
-    """Return the `count` integers that `pack_int4` wrote; raises on another length, on -8 and on a padding not zero."""
-    values = unpack_bits(np.frombuffer(data, np.uint8), 4, count, "data")
-    _check_int4(values)
-    return values
-
-
-def _check_int4(values: Array) -> None:
-    wrong = np.flatnonzero((values < -7) | (values > 7))
-    if wrong.size:
-        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {values.flat[wrong[0]]} at position {wrong[0]}")

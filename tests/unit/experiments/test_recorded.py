@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+from experiments import recorded as module
+from experiments.recorded import recorded, recorded_names, santa_fe_laser
 from metalforge.core.errors import PluginError, SpecError, UnknownNameError
-from metalforge.reservoir import recorded as module
-from metalforge.reservoir.recorded import recorded, recorded_names, santa_fe_laser
 
 HEAD = "#Speech\n@problemName Two\n@classLabel {classes}\n@data\n"
 
@@ -64,7 +64,7 @@ def test_without_the_package_it_is_said_where_data_comes_from(monkeypatch):
 
 
 def test_the_laser_is_read_without_importing_the_package():
-    code = "import sys; from metalforge.reservoir.recorded import santa_fe_laser as f; f(); print(*sys.modules)"
+    code = "import sys; from experiments.recorded import santa_fe_laser as f; f(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "reservoirpy" not in done.stdout.split()
     laser = santa_fe_laser()

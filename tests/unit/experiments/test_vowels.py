@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from experiments.vowels import LONGEST, SHORTEST, vowel_like
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.datasets import LONGEST, SHORTEST, vowel_like
 
 
 def test_shape_lengths_and_rest_before():
