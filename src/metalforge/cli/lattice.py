@@ -1,6 +1,5 @@
 """`lattice generate` and `lattice measure`: chains of gauge fields, and what stored configurations hold."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,19 @@ import typer
 from metalforge.core.errors import SpecError
 
 from .output import Json, Threads, print_json, print_records, print_table, print_text
-from .running import kept_trace, new_trace, progress_bar, refuse_beside_resume, stop_flag
+from .running import (
+    DifferentIsa,
+    Resume,
+    Seed,
+    Stream,
+    end_interrupted,
+    kept_trace,
+    new_trace,
+    progress_bar,
+    refuse_beside_resume,
+    refuse_existing,
+    stop_flag,
+)
 
 if TYPE_CHECKING:
     from metalforge.core.rows import Row
@@ -30,8 +41,8 @@ def generate(
     ] = None,
     warmup: Annotated[int, typer.Option(help="Updates before measurement; HMC tunes its steps here.")] = 100,
     trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the chain, with --stream.")] = 1,
-    stream: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    seed: Seed = 1,
+    stream: Stream = 0,
     start: Annotated[str, typer.Option(help="hot, cold, or a configuration file.")] = "hot",
     precision: Annotated[str, typer.Option(help="f64 or f32.")] = "f64",
     tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
@@ -54,23 +65,17 @@ def generate(
     ] = None,
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="One JSON line per update.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
+    resume: Resume = None,
     threads: Threads = None,
-    allow_different_isa: Annotated[
-        bool,
-        typer.Option(
-            "--allow-different-isa", help="Resume a run of another bit family; it will not go on bit for bit."
-        ),
-    ] = False,
+    allow_different_isa: DifferentIsa = False,
     as_json: Json = False,
 ) -> None:
     """Run a Markov chain of gauge fields and summarise it; --json prints one object."""
-    from metalforge.lattice import Chain, ChainSpec, GaugeField
-    from metalforge.lattice.actions import action as named_action
-    from metalforge.lattice.generate import Generation, Job
-    from metalforge.lattice.io import read_links
+    from metalforge.lattice.generate import Generation
 
-    if resume is not None:
+    if resume is None:
+        run = _begun(locals())
+    else:
         refuse_beside_resume(context, "trajectories")
         run = Generation.resume(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
@@ -79,60 +84,49 @@ def generate(
         kept_trace(
             run.job.trace, done, lambda line: {"phase", "step", "plaquette"} <= line.keys() and 0 < line["step"] <= done
         )
-    else:
-        fermions = _fermions(
-            flavors or [],
-            mass or [],
-            n_inner=inner_steps,
-            preconditioners=hasenbusch or [],
-            noise_vectors=noise_vectors,
-            max_iterations=max_iterations,
-        )
-        sweeps = named_action(action).sweeps
-        asked = {
-            "dims": dims,
-            "beta": beta,
-            "action": action,
-            "algorithm": algorithm or _default_algorithm(fermions, sweeps),
-            "seed": seed,
-            "stream": stream,
-            "start": start if start in ("hot", "cold") else "file",
-            "precision": precision,
-            "hmc": {"tau": tau, "integrator": integrator},
-            "fermions": fermions,
-        }
-        spec = msgspec.convert(asked, ChainSpec)
-        run_for = {
-            "warmup": warmup,
-            "quenched": (20 if fermions and sweeps else 0) if quenched is None else quenched,
-            "trajectories": 200 if trajectories is None else trajectories,
-            "out": None if out is None else str(out),
-            "format": file_format,
-            "save_every": save_every,
-            "observables": tuple(observable or ()),
-            "trace": None if trace is None else str(trace),
-        }
-        job = msgspec.convert(run_for, Job)
-        new_trace(job.trace)
-        if job.checkpoint.exists():
-            raise SpecError(
-                f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
-            )
-        field = None
-        if spec.start == "file":
-            links = read_links(Path(start)).links
-            field = GaugeField.from_links(links, precision=spec.precision, threads=threads)
-        run = Generation(Chain(spec, field=field, threads=threads), job)
     finished = _run(run)
     if run.measured > 0:
         summary = run.summary()
         print_json(summary) if as_json else _show_summary(summary)
     if not finished:
-        sys.stderr.write(
-            f"interrupted after {run.measured} measurements; checkpoint: {run.job.checkpoint}\n"
-            f"hint: continue with `metalforge lattice generate --resume {run.job.checkpoint}`\n"
-        )
-        raise typer.Exit(130)
+        end_interrupted("lattice generate", f"{run.measured} measurements", run.job.checkpoint)
+
+
+def _begun(asked: dict[str, Any]) -> "Generation":
+    """Return a new run by the options of `generate`."""
+    from metalforge.lattice import Chain, ChainSpec, GaugeField
+    from metalforge.lattice.actions import action as named_action
+    from metalforge.lattice.generate import Generation, Job
+    from metalforge.lattice.io import read_links
+
+    fermions, sweeps = _fermions(asked), named_action(asked["action"]).sweeps
+    start, threads = asked["start"], asked["threads"]
+    plain = {name: asked[name] for name in ("dims", "beta", "action", "seed", "stream", "precision")}
+    chosen = {
+        "algorithm": asked["algorithm"] or _default_algorithm(fermions, sweeps),
+        "start": start if start in ("hot", "cold") else "file",
+        "hmc": {"tau": asked["tau"], "integrator": asked["integrator"]},
+        "fermions": fermions,
+    }
+    spec = msgspec.convert(plain | chosen, ChainSpec)
+    quenched, trajectories, out, trace = (asked[name] for name in ("quenched", "trajectories", "out", "trace"))
+    run_for = {
+        "warmup": asked["warmup"],
+        "quenched": (20 if fermions and sweeps else 0) if quenched is None else quenched,
+        "trajectories": 200 if trajectories is None else trajectories,
+        "out": None if out is None else str(out),
+        "format": asked["file_format"],
+        "save_every": asked["save_every"],
+        "observables": tuple(asked["observable"] or ()),
+        "trace": None if trace is None else str(trace),
+    }
+    job = msgspec.convert(run_for, Job)
+    new_trace(job.trace)
+    refuse_existing(job.checkpoint, job.checkpoint)
+    field = None
+    if spec.start == "file":
+        field = GaugeField.from_links(read_links(Path(start)).links, precision=spec.precision, threads=threads)
+    return Generation(Chain(spec, field=field, threads=threads), job)
 
 
 @app.command(name="measure")
@@ -166,10 +160,11 @@ def measure_files(
     print_records(as_json, records, "Configurations", columns, rows)
 
 
-def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[str, Any] | None:
-    """Sea quarks from options, or None for the quenched theory; one mass goes for all of `2+2`."""
+def _fermions(asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return sea quarks by the options, or None for the quenched theory; one mass goes for all of `2+2`."""
+    flavors, masses, heavier = asked["flavors"], asked["mass"], asked["hasenbusch"]
     if not flavors:
-        if masses or options["preconditioners"]:
+        if masses or heavier:
             raise SpecError("`--mass` and `--hasenbusch` belong to sea quarks\nhint: add `--flavors 4`")
         return None
     try:
@@ -178,7 +173,14 @@ def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[s
         raise SpecError(f"`--flavors` must be numbers, e.g. 4, 2 or 2+1. Got {' '.join(flavors)}") from None
     if not masses:
         raise SpecError("sea quarks need their masses\nhint: add `--mass 0.1`")
-    return options | {"flavors": numbers, "masses": masses * len(numbers) if len(masses) == 1 else masses}
+    return {
+        "flavors": numbers,
+        "masses": masses * len(numbers) if len(masses) == 1 else masses,
+        "n_inner": asked["inner_steps"],
+        "preconditioners": heavier or [],
+        "noise_vectors": asked["noise_vectors"],
+        "max_iterations": asked["max_iterations"],
+    }
 
 
 def _default_algorithm(fermions: dict[str, Any] | None, sweeps: bool) -> str:

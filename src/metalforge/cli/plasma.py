@@ -11,7 +11,19 @@ import typer
 from metalforge.core.errors import SpecError
 
 from .output import Json, Threads, print_json, print_table, print_text
-from .running import kept_trace, new_trace, progress_bar, refuse_beside_resume, stop_flag
+from .running import (
+    DifferentIsa,
+    Resume,
+    Seed,
+    Stream,
+    end_interrupted,
+    kept_trace,
+    new_trace,
+    progress_bar,
+    refuse_beside_resume,
+    refuse_existing,
+    stop_flag,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,88 +57,87 @@ def run(
     tol: Annotated[float, typer.Option(help="Force at the cut-off, as a fraction of that between neighbours.")] = 1e-4,
     start: Annotated[str, typer.Option(help="random, bcc or fcc.")] = "random",
     precision: Annotated[str, typer.Option(help="Of pair forces: f64 or f32.")] = "f64",
-    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")] = 1,
-    stream: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    seed: Seed = 1,
+    stream: Stream = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the checkpoint.")] = None,
     trace: Annotated[Path | None, typer.Option(help="One JSON line per sample.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
+    resume: Resume = None,
     replicas: Annotated[int, typer.Option(min=1, help="Runs at once, on streams from --stream on; need --out.")] = 1,
     substrate: Annotated[
         str | None, typer.Option(help="auto, cpu or cuda:0. Default auto; a resumed run's is the one it began on.")
     ] = None,
     threads: Threads = None,
-    allow_different_isa: Annotated[
-        bool,
-        typer.Option(
-            "--allow-different-isa", help="Resume a run of another bit family; it will not go on bit for bit."
-        ),
-    ] = False,
+    allow_different_isa: DifferentIsa = False,
     as_json: Json = False,
 ) -> None:
     """Warm a plasma up, follow it at constant energy and summarise it; --json prints one object."""
-    from metalforge.plasma.replicas import PlasmaReplicas, replicas_of, resumed
-    from metalforge.plasma.run import PlasmaJob, PlasmaRun
-    from metalforge.plasma.spec import PlasmaSpec
+    from metalforge.plasma.replicas import PlasmaReplicas
 
     with ExitStack() as held:
-        if resume is not None:
+        if resume is None:
+            runs = _begun(locals(), held)
+        else:
             refuse_beside_resume(context, "time", "until_error", "heads", "substrate")
             if resume.is_dir():
                 held.enter_context(_alone(resume))
-            runs = resumed(
-                resume,
-                time=time,
-                engine=lambda began_on: _engine(substrate or _silicon_of(began_on), threads),
-                allow_different_isa=allow_different_isa,
-            )
-            for one in runs:
-                kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)
-                if until_error is not None:
-                    one.job = msgspec.structs.replace(one.job, until_error=until_error)
-        else:
-            point = {"gamma": gamma, "kappa": kappa, "particles": particles}
-            if missing := [name for name, value in point.items() if value is None]:
-                raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
-            numbers = {"dt": dt, "tol": tol, "start": start, "precision": precision, "seed": seed, "stream": stream}
-            spec = msgspec.convert(point | numbers, PlasmaSpec)
-            files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
-            longest = 1000.0 if until_error is None else LONGEST
-            job = PlasmaJob(warmup=warmup, time=longest if time is None else time, until_error=until_error, **files)
-            if replicas > 1 and out is None:
-                raise SpecError("`--replicas` need `--out`, a folder for a folder each")
-            if out is not None:
-                held.enter_context(_alone(out))
-            asked = replicas_of(spec, job, replicas) if replicas > 1 else [(spec, job)]
-            for _, one_job in asked:
-                new_trace(one_job.trace)
-                if one_job.checkpoint.exists():
-                    there = out if replicas > 1 else one_job.checkpoint
-                    raise SpecError(
-                        f"{one_job.checkpoint} exists already\n"
-                        f"hint: continue it with `--resume {there}`, or move it away"
-                    )
-            engine = _engine(substrate or "auto", threads)
-            runs = [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in asked]
+            runs = _resumed(resume, time, until_error, substrate, threads, allow_different_isa)
         stop = _heads_of(runs) if heads else None
         finished = _run(PlasmaReplicas(runs), stop)
     if all(one.measured > 0 for one in runs):
-        summaries = [one.summary() for one in runs]
-        if as_json:
-            shown = summaries[0] if len(runs) == 1 else {"replicas": summaries}
-            print_json(shown if stop is None else msgspec.to_builtins(shown) | {"heads": _said_by(stop, runs)})
-        elif len(runs) == 1:
-            _show(summaries[0])
-        else:
-            _show_replicas(summaries)
-        if stop is not None and not as_json:
-            _show_heads(_said_by(stop, runs))
+        _show(runs, stop, as_json)
     if not finished:
         left = runs[0].job.checkpoint if len(runs) == 1 else runs[0].job.checkpoint.parent.parent
-        sys.stderr.write(
-            f"interrupted after {min(one.time for one in runs):g}/omega_p; checkpoint: {left}\n"
-            f"hint: continue with `metalforge plasma run --resume {left}`\n"
-        )
-        raise typer.Exit(130)
+        end_interrupted("plasma run", f"{min(one.time for one in runs):g}/omega_p", left)
+
+
+def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
+    """Return new runs by the options of `run`; their folder is `held` from then on."""
+    from metalforge.plasma.replicas import replicas_of
+    from metalforge.plasma.run import PlasmaJob, PlasmaRun
+    from metalforge.plasma.spec import PlasmaSpec
+
+    if missing := [name for name in ("gamma", "kappa", "particles") if asked[name] is None]:
+        raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
+    point = ("gamma", "kappa", "particles", "dt", "tol", "start", "precision", "seed", "stream")
+    spec = msgspec.convert({name: asked[name] for name in point}, PlasmaSpec)
+    out, replicas, time, until_error = (asked[name] for name in ("out", "replicas", "time", "until_error"))
+    if replicas > 1 and out is None:
+        raise SpecError("`--replicas` need `--out`, a folder for a folder each")
+    files = {name: None if asked[name] is None else str(asked[name]) for name in ("out", "trace")}
+    longest = 1000.0 if until_error is None else LONGEST
+    job = PlasmaJob(warmup=asked["warmup"], time=longest if time is None else time, until_error=until_error, **files)
+    if out is not None:
+        held.enter_context(_alone(out))
+    wanted = replicas_of(spec, job, replicas) if replicas > 1 else [(spec, job)]
+    for _, one in wanted:
+        new_trace(one.trace)
+        refuse_existing(one.checkpoint, out if replicas > 1 else one.checkpoint)
+    engine = _engine(asked["substrate"] or "auto", asked["threads"])
+    return [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in wanted]
+
+
+def _resumed(
+    resume: Path,
+    time: float | None,
+    until_error: float | None,
+    substrate: str | None,
+    threads: int | None,
+    allow_different_isa: bool,
+) -> "list[PlasmaRun]":
+    """Return the runs of a folder or checkpoint."""
+    from metalforge.plasma.replicas import resumed
+
+    runs = resumed(
+        resume,
+        time=time,
+        engine=lambda began_on: _engine(substrate or _silicon_of(began_on), threads),
+        allow_different_isa=allow_different_isa,
+    )
+    for one in runs:
+        kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)
+        if until_error is not None:
+            one.job = msgspec.structs.replace(one.job, until_error=until_error)
+    return runs
 
 
 def _heads_of(runs: "Sequence[PlasmaRun]") -> "HeadStop":
@@ -227,6 +238,19 @@ def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
             return together.run(should_stop=lambda: bool(stops), on_block=on_block, enough=enough)
 
 
+def _show(runs: "Sequence[PlasmaRun]", stop: "HeadStop | None", as_json: bool) -> None:
+    """Print what the runs measured, and what heads had to do with their end."""
+    summaries = [one.summary() for one in runs]
+    said = None if stop is None else _said_by(stop, runs)
+    if as_json:
+        shown = summaries[0] if len(runs) == 1 else {"replicas": summaries}
+        print_json(shown if said is None else msgspec.to_builtins(shown) | {"heads": said})
+        return
+    _show_one(summaries[0]) if len(runs) == 1 else _show_replicas(summaries)
+    if said is not None:
+        _show_heads(said)
+
+
 def _show_replicas(summaries: "Sequence[PlasmaSummary]") -> None:
     first = summaries[0]
     print_text(f"{len(summaries)} replicas; {first.spec.particles} particles, kappa {first.spec.kappa:g}")
@@ -244,7 +268,7 @@ def _show_replicas(summaries: "Sequence[PlasmaSummary]") -> None:
     print_text(f"{rate:.3g} atom-steps/s together, {first.threads} threads, level {first.isa}")
 
 
-def _show(summary: "PlasmaSummary") -> None:
+def _show_one(summary: "PlasmaSummary") -> None:
     spec = summary.spec
     print_text(
         f"Yukawa plasma, Gamma {spec.gamma:g}, kappa {spec.kappa:g}, {spec.particles} particles, "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -16,6 +16,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metalforge.core.errors import SpecError
+
+Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")]
+Stream = Annotated[int, typer.Option(min=0, max=2**32 - 1)]
+Resume = Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")]
+DifferentIsa = Annotated[
+    bool,
+    typer.Option("--allow-different-isa", help="Resume a run of another bit family; it will not go on bit for bit."),
+]
 
 
 def refuse_beside_resume(context: typer.Context, *allowed: str) -> None:
@@ -30,6 +38,21 @@ def refuse_beside_resume(context: typer.Context, *allowed: str) -> None:
         raise SpecError(
             f"a resumed run has {', '.join(given)} from its checkpoint\nhint: leave out what it has already"
         )
+
+
+def refuse_existing(checkpoint: Path, there: Path) -> None:
+    """Refuse to begin a run where a checkpoint is already; `there` is where it is resumed from."""
+    if checkpoint.exists():
+        raise SpecError(f"{checkpoint} exists already\nhint: continue it with `--resume {there}`, or move it away")
+
+
+def end_interrupted(verb: str, done: str, checkpoint: Path) -> NoReturn:
+    """Say how a run that was interrupted is continued, and end."""
+    sys.stderr.write(
+        f"interrupted after {done}; checkpoint: {checkpoint}\n"
+        f"hint: continue with `metalforge {verb} --resume {checkpoint}`\n"
+    )
+    raise typer.Exit(130)
 
 
 def new_trace(path: str | None) -> None:

@@ -94,7 +94,7 @@ def test_rows_have_the_last_measurement_of_every_so_many_updates(tmp_path, spec,
     assert log.column(name, measured=False).tolist() == [measured[i - i % every] for i in range(log.rows)]
     said = summary_of(state, result_of(state))
     longest = max(said.chains, key=lambda chain: chain.measured)
-    assert longest.observables[name].mean == pytest.approx(state.chains[longest.id].column(name).mean())
+    assert longest.values[name].mean == pytest.approx(state.chains[longest.id].column(name).mean())
 
 
 @pytest.mark.parametrize("spec", [ROUNDS, PARTICLES])

@@ -69,7 +69,7 @@ def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
         row = next(csv.DictReader(stream))
     assert float(row["link_trace"]) == log.columns["link_trace"][0]
     said = json.loads(msgspec.json.encode(summary_of(state, result_of(state))))
-    means = {entry["id"]: entry["observables"]["link_trace"]["mean"] for entry in said["chains"]}
+    means = {entry["id"]: entry["values"]["link_trace"]["mean"] for entry in said["chains"]}
     assert means[log.id] == pytest.approx(state.chains[log.id].column("link_trace").mean())
 
 

@@ -91,7 +91,7 @@ def test_the_json_form_has_these_fields_and_no_others(state, result, tmp_path):
         "established": result.established,
         "reason": result.headline.reason or None,
     }
-    assert [list(system) for system in found["systems"]] == [["system", "result", "established", "evidence"]]
+    assert [system["transition"]["result"] for system in found["systems"]] == [peak.result]
     assert found["trajectories"] == 5 * 2040
     assert found["stopped_by"] == "seconds"
     assert found["substrates"] == ("cpu:0", "cpu:1")

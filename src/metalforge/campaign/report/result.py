@@ -18,7 +18,6 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.campaign.theory import System, Theory, TheoryWords
-from metalforge.statistics.values import Value
 
 from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
 from .heads import HeadAccount, accounts_of, answers_of
@@ -147,25 +146,6 @@ def line_evidence(name: str, fit: "FiniteSizeFit", systems: tuple[SystemResult, 
     )
 
 
-class SystemSummary(ResultPart, frozen=True, kw_only=True):
-    """One system in the `--json` form."""
-
-    system: System
-    result: Quoted
-    established: bool
-    evidence: tuple[Evidence, ...]
-
-
-class ChainSummary(ResultPart, frozen=True, kw_only=True):
-    """One chain in the `--json` form, with the means of what was measured besides."""
-
-    id: str
-    system: System
-    coordinate: float
-    measured: int
-    observables: dict[str, Value]
-
-
 class Limit(ResultPart, frozen=True, kw_only=True):
     """The result of the infinite system in `--json`: from which, how well they fit, and what to be careful about."""
 
@@ -185,7 +165,7 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
 
     result: Quoted
     evidence: tuple[Evidence, ...]
-    systems: tuple[SystemSummary, ...]
+    systems: tuple[SystemResult, ...]
     infinite: Limit | msgspec.UnsetType = msgspec.UNSET
     trajectories: int
     seconds: float
@@ -196,10 +176,8 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     answers: dict[str, int] | None
     faults: tuple[FaultNote, ...]
     """Blocks that were thrown away, and what came of them."""
-    details: tuple[Any, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Of a theory whose target is no peak: what it found, by system."""
-    chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Where more was measured than every chain has: the means of that."""
+    chains: tuple[ChainResult, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Where observables were asked for: their means are the `values` of every chain."""
     report: str | None
 
     @property
@@ -281,17 +259,10 @@ def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -
 
 def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
-    more = state.spec.theory.observables
-    details = tuple(volume.details for volume in result.systems if volume.details is not None)
     return CampaignSummary(
         result=result.quoted,
         evidence=result.evidence,
-        systems=tuple(
-            SystemSummary(
-                system=volume.system, result=volume.result, established=volume.established, evidence=volume.evidence
-            )
-            for volume in result.systems
-        ),
+        systems=result.systems,
         infinite=_infinite(state.spec.theory, result) if len(result.systems) > 1 else msgspec.UNSET,
         trajectories=state.trajectories,
         seconds=result.seconds,
@@ -301,19 +272,8 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         heads=result.heads,
         answers=result.answers,
         faults=faults_of(state),
-        details=details or msgspec.UNSET,
-        chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
+        chains=result.chains if state.spec.theory.observables else msgspec.UNSET,
         report=None if report is None else str(report),
-    )
-
-
-def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
-    return ChainSummary(
-        id=chain.id,
-        system=chain.system,
-        coordinate=chain.coordinate,
-        measured=chain.measured,
-        observables={name: chain.values[name] for name in names if name in chain.values},
     )
 
 
