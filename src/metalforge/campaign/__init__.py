@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .results import Results, load, resume, run
     from .running.campaign import Campaign
     from .spec import PRESETS, Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, load_spec, preset
-    from .steerers import SystemScan, build_steerer, register_steerer, steerer_names
+    from .steerers import SystemScan, register_steerer, steerer_names
     from .theory import Theory, TheoryWords, register_theory
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "Theory",
     "TheoryWords",
     "WarmUpPolicy",
-    "build_steerer",
     "command",
     "load",
     "load_spec",

@@ -13,13 +13,12 @@ when it is made, and no suggestion leaves it.
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import inf, isfinite
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
 from .errors import SpecError
 
-Setting: TypeAlias = int | float | str | tuple[float, ...] | None
 SAME_POINT = 1e-9
 """Two coordinates closer than this part of the range are one: far above rounding, far below any physics."""
 
@@ -64,16 +63,6 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     acquisition: tuple[float, ...] = ()
 
 
-class SteererState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All a steerer knows: which one it is, its range, its settings by name, and what it was told."""
-
-    name: str
-    low: float
-    high: float
-    settings: dict[str, Setting] = {}
-    observations: tuple[Observation, ...] = ()
-
-
 @runtime_checkable
 class Steerer(Protocol):
     """What places the next measurement."""
@@ -89,10 +78,6 @@ class Steerer(Protocol):
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out: all of it, or nothing when one of them is refused."""
-        ...
-
-    def state(self) -> SteererState:
-        """Return all that `ask` depends on."""
         ...
 
 
@@ -180,22 +165,11 @@ class History:
             self.check("a pending point", coordinate)
         return [float(coordinate) for coordinate in pending]
 
-    def state(self, name: str, settings: dict[str, Setting]) -> SteererState:
-        """Return the record of a steerer with this history."""
-        return SteererState(
-            name=name,
-            low=self.low,
-            high=self.high,
-            settings=settings,
-            observations=self.observations,
-        )
-
 
 class HistorySteerer:
-    """What steerers have in common that decide from a history and from `settings`, fields by name."""
+    """What steerers have in common that decide from a history."""
 
     name: ClassVar[str]
-    settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, low: float, high: float) -> None:
         self.history = History(low, high)
@@ -203,10 +177,6 @@ class HistorySteerer:
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out."""
         self.history.tell(observations)
-
-    def state(self) -> SteererState:
-        """Return all that `ask` depends on."""
-        return self.history.state(self.name, {name: getattr(self, name) for name in self.settings})
 
 
 def find_largest_gaps(measured: Sequence[float], low: float, high: float, n: int) -> list[float]:

@@ -21,7 +21,7 @@ from metalforge.campaign.store.records import Assigned, Decided, Estimated, Reco
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import SteererState, Suggestion
+from metalforge.core.steering import Suggestion
 from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS as UNSTEERED
 from reference.small_campaigns import WITH_QUARKS
@@ -218,9 +218,6 @@ class Follows:
 
     def tell(self, observations):
         pass
-
-    def state(self):
-        return SteererState(name=self.name, low=4.9, high=5.3)
 
 
 def erratic(mean, n):

@@ -27,9 +27,6 @@ class Descending:
         betas = [self.history.high - self.step * (taken + i) for i in range(n)]
         return [Suggestion(coordinate=max(b, self.history.low), reason="next below") for b in betas]
 
-    def state(self):
-        return self.history.state(self.name, {"step": self.step})
-
 
 @pytest.fixture
 def _descending(monkeypatch):

@@ -1,8 +1,5 @@
 """A peak that is expected places the first points and weighs paths; data overrule it, and nothing else reads it."""
 
-import subprocess
-import sys
-
 import msgspec
 import numpy as np
 import pytest
@@ -10,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_steerers_gaussian_process import lorentz, measure, told
 
-from metalforge.campaign.steerers import GaussianProcess, restore
+from metalforge.campaign.steerers import GaussianProcess
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import Observation, SteererState
 from metalforge.core.threads import one_thread
 
 LOW, HIGH, PEAK, REACH = 5.0, 6.5, 5.69, 0.0156
@@ -101,22 +97,6 @@ def test_an_oracle_brings_the_samples_to_the_peak_and_a_wrong_prior_is_overruled
     assert wrong > 0.5 * none
 
 
-def test_a_prior_is_a_setting_that_another_process_restores():
-    betas = np.linspace(5.45, 5.95, 9).tolist()
-    steerer = GaussianProcess(5.4, 6.0, grid=61, paths=64, reach=0.03, prior=[5.7, 0.01])
-    steerer.tell([Observation(coordinate=b, value=float(lorentz(b, PEAK)), error=0.1, id=str(b)) for b in betas])
-    line = msgspec.json.encode(steerer.state())
-    assert msgspec.json.decode(line, type=SteererState).settings["prior"] == (5.7, 0.01)
-    program = (
-        "import sys, msgspec; from metalforge.core.steering import SteererState; "
-        "from metalforge.campaign.steerers import restore; "
-        "made = restore(msgspec.json.decode(sys.stdin.buffer.read(), type=SteererState)); "
-        "sys.stdout.buffer.write(msgspec.json.encode(made.ask(3, [5.66])))"
-    )
-    there = subprocess.run([sys.executable, "-c", program], input=line, capture_output=True, check=True).stdout
-    assert there == msgspec.json.encode(steerer.ask(3, [5.66]))
-
-
 def test_what_is_expected_may_change_and_is_no_part_of_what_the_data_say():
     betas = np.linspace(5.45, 5.95, 9)
     one, other = told(betas, reach=0.03, prior=(5.69, 0.002)), told(betas, reach=0.03)
@@ -124,7 +104,6 @@ def test_what_is_expected_may_change_and_is_no_part_of_what_the_data_say():
     assert one.ask(3) != other.ask(3)
     one.expect(None)
     assert one.ask(3) == other.ask(3)
-    assert restore(one.state()).ask(2) == other.ask(2)
 
 
 @pytest.mark.parametrize(

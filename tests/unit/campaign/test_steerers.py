@@ -3,7 +3,6 @@
 import random
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,13 +14,11 @@ from metalforge.campaign.steerers import (
     Gaps,
     GaussianProcess,
     Uniform,
-    build_steerer,
-    restore,
     steerer_names,
 )
 from metalforge.campaign.steerers.uniform import van_der_corput
-from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.steering import History, Observation, Steerer, SteererState, find_largest_gaps
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import History, Observation, Steerer, find_largest_gaps
 
 LOW, HIGH = 5.6, 5.8
 MAKERS = {
@@ -122,24 +119,13 @@ def test_a_batch_begins_with_the_single_ask_and_repeats(make):
     assert [s.coordinate for s in steerer.ask(3)] == [s.coordinate for s in steerer.ask(3)]
 
 
-def test_state_survives_a_file_and_restores_the_same_asks(make):
-    steerer = make()
-    driven(steerer, 8)
-    line = msgspec.json.encode(steerer.state())
-    again = restore(msgspec.json.decode(line, type=SteererState))
-    assert again.state() == steerer.state()
-    assert again.ask(2, [5.671]) == steerer.ask(2, [5.671])
-    fresh = restore(make().state())
-    assert fresh.ask(2) == make().ask(2)
-
-
 def test_a_chain_that_goes_on_replaces_its_observation(make):
     steerer = make()
     steerer.tell(observed([5.62, 5.65, 5.68, 5.7, 5.73]))
     longer = Observation(coordinate=5.68, value=1.25, error=0.01, cost=90.0, id="chain-2")
     steerer.tell([longer])
-    assert len(steerer.state().observations) == 5
-    assert longer in steerer.state().observations
+    assert len(steerer.history.observations) == 5
+    assert longer in steerer.history.observations
 
 
 @pytest.mark.parametrize("field", ["coordinate", "value", "error", "cost"])
@@ -152,7 +138,7 @@ def test_an_observation_that_is_no_number_is_refused_by_name(field, bad):
 def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
     steerer = make()
     steerer.tell(observed([5.65, 5.7]))
-    before = steerer.state()
+    before = steerer.history.observations
     moved, outside = observed([5.66, 5.81])
     good = Observation(coordinate=5.66, value=1.0, error=0.1, id="good")
     with pytest.raises(SpecError, match=r"`chain-1`.*coordinate 5.81"):
@@ -166,7 +152,7 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
     for pending in (5.5, float("nan")):
         with pytest.raises(SpecError, match="pending point"):
             steerer.ask(1, [pending])
-    assert steerer.state() == before
+    assert steerer.history.observations == before
 
 
 @pytest.mark.parametrize(("low", "high"), [(5.8, 5.6), (5.7, 5.7), (float("nan"), 5.7), (5.6, float("inf"))])
@@ -177,12 +163,7 @@ def test_an_empty_range_is_refused(low, high):
         find_largest_gaps([], low, high, 1)
 
 
-def test_steerers_by_name_say_what_they_know():
-    assert build_steerer("uniform", LOW, HIGH, points=3).ask(3)[0].coordinate == pytest.approx(5.6 + 0.2 / 6)
-    with pytest.raises(UnknownNameError, match="did you mean `gaps`"):
-        build_steerer("gap", LOW, HIGH)
-    with pytest.raises(SpecError, match=r"settings.*points"):
-        build_steerer("gaps", LOW, HIGH, points=3)
+def test_a_grid_of_no_points_is_refused():
     with pytest.raises(SpecError, match=r"`points`.*at least 1"):
         Uniform(LOW, HIGH, points=0)
 

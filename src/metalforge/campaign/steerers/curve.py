@@ -53,7 +53,6 @@ class CurveSteerer(HistorySteerer):
     """
 
     name = "curve"
-    settings = ("initial", "fresh_cost")
 
     def __init__(self, low: float, high: float, *, initial: int = 4, fresh_cost: float = 1.0) -> None:
         super().__init__(low, high)

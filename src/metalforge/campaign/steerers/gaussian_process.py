@@ -85,7 +85,6 @@ class GaussianProcess(HistorySteerer):
     """
 
     name = "gaussian-process"
-    settings = ("initial", "transform", "fresh_cost", "reach", "grid", "paths", "seed", "prior")
 
     def __init__(
         self,

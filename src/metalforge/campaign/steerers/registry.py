@@ -37,9 +37,8 @@ class SystemScan(NamedTuple):
 
 
 class SteererKind(NamedTuple):
-    """A registered steerer: its class, how a campaign makes it, how many points it begins with, whether it looks."""
+    """A registered steerer: how a campaign makes it, how many points it begins with, whether it looks at results."""
 
-    kind: Callable[..., Steerer] | None
     make: Callable[[SystemScan], Steerer]
     first_points: Callable[[SystemScan], int]
     adaptive: bool
@@ -66,7 +65,7 @@ def register_steerer(
 ) -> None:
     """Add a steerer by its class, whose `name` a spec then may have; `kind` None wants a name and a `make`."""
     made = make or (lambda volume: kind(volume.low, volume.high))
-    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"), of)
+    _KINDS[name or kind.name] = SteererKind(made, first_points, adaptive, expects or hasattr(kind, "expect"), of)
 
 
 def steerer_names(target: str | None = None) -> tuple[str, ...]:

@@ -38,7 +38,6 @@ class Uniform(HistorySteerer):
     """
 
     name = "uniform"
-    settings = ("points",)
 
     def __init__(self, low: float, high: float, *, points: int | None = None) -> None:
         if points is not None and points < 1:
