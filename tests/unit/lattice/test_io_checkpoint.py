@@ -79,14 +79,6 @@ def test_other_programs_find_plain_pairs_and_text(path):
         ({"precision": "f16"}, "does not go with precision `f16`"),
         ({"links": LINKS.astype(np.complex64)}, "links: complex64 does not go with precision `f64`"),
         ({"links": LINKS[0]}, "links must have the shape"),
-        ({"spec_json": "{"}, "spec_json: must be JSON text"),
-        ({"state_json": "\0"}, "state_json: must be JSON text"),
-        ({"state_json": None}, "state_json: must be JSON text"),
-        ({"series": {"a/b": np.zeros(1)}}, "series `a/b`: a name is 1 to 100"),
-        ({"series": {"..": np.zeros(1)}}, "series `..`: a name"),
-        ({"series": {"": np.zeros(1)}}, "series ``: a name"),
-        ({"series": {"a": np.zeros(1, dtype=np.float32)}}, "series `a`: must be a NumPy array of float64"),
-        ({"series": {"a": [1.0]}}, "series `a`: must be a NumPy array of float64"),
     ],
 )
 def test_fields_that_do_not_fit_are_named(fields, message):

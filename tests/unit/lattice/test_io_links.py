@@ -45,10 +45,8 @@ def test_files_of_other_programs_are_recognised(path, name, format):
 
 
 def test_options_reach_the_writer(path):
-    write_links(path, LINKS, "nersc", rows=2, sequence_number=3)
-    assert read_links(path).metadata["SEQUENCE_NUMBER"] == "3"
-    write_links(path, LINKS, "ildg", lfn="lfn")
-    assert read_links(path).metadata["lfn"] == "lfn"
+    write_links(path, LINKS, "nersc", rows=2)
+    assert read_links(path).metadata["DATATYPE"] == "4D_SU3_GAUGE"
     write_links(path, LINKS, "hdf5", state_json='{"n": 1}', series={"p": np.zeros(2)})
     assert read_links(path).metadata["state_json"] == '{"n": 1}'
 

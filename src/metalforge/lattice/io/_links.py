@@ -70,6 +70,11 @@ def checked_links(links: NDArray[Any]) -> NDArray[Any]:
     return links
 
 
+def precision_of(links: NDArray[Any]) -> Precision:
+    """The precision that links have."""
+    return "f32" if checked_links(links).dtype == np.complex64 else "f64"
+
+
 class ConfigurationFileError(MetalforgeError):
     """A gauge configuration file that cannot be trusted, read or written; the message names the field or record."""
 

@@ -11,7 +11,7 @@ from metalforge.core.files import PathLike
 from metalforge.core.sealed_files import HDF5_SIGNATURE
 
 from . import _links as files
-from ._links import ConfigurationFileError, LoadedLinks, Precision
+from ._links import ConfigurationFileError, LoadedLinks
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .foreign import HEADER_BYTES, MILC_MAGIC, looks_like_openqcd, read_milc, read_openqcd
 from .ildg import LIME_MAGIC, read_ildg, write_ildg
@@ -65,8 +65,7 @@ def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
 
 
 def _write_hdf5(path: PathLike, links: NDArray[Any], **options: Any) -> None:
-    precision: Precision = "f32" if files.checked_links(links).dtype == np.complex64 else "f64"
-    write_checkpoint(path, Checkpoint(links=links, precision=precision, **options))
+    write_checkpoint(path, Checkpoint(links=links, precision=files.precision_of(links), **options))
 
 
 _READERS: dict[str, Callable[..., LoadedLinks]] = {

@@ -81,9 +81,7 @@ def read_payload(stream: BinaryIO, record: LimeRecord) -> NDArray[np.uint8]:
 
 def write_record(stream: BinaryIO, type: str, payload: bytes | memoryview, *, begin: bool, end: bool) -> None:
     """Append one record."""
-    if not 0 < len(type) < 128 or not type.isascii():
-        raise ConfigurationFileError(f"a record type has 1 to 127 ASCII characters, got `{type[:40]}`")
-    size = len(payload) if isinstance(payload, bytes) else payload.nbytes
+    size = memoryview(payload).nbytes
     flags = (_BEGIN if begin else 0) | (_END if end else 0)
     stream.write(_HEADER.pack(LIME_MAGIC, _VERSION, flags, size, type.encode()))
     stream.write(payload)
@@ -160,22 +158,9 @@ def read_ildg(path: PathLike, *, verify: bool = True) -> LoadedLinks:
         return LoadedLinks(links=links, dims=dims, format="ildg", metadata=metadata)
 
 
-def write_ildg(
-    path: PathLike,
-    links: NDArray[Any],
-    *,
-    precision: Precision | None = None,
-    lfn: str | None = None,
-    verify: bool = True,
-) -> None:
-    """Write `links` with a SciDAC checksum; 64 bits keep every bit.
-
-    `precision` follows the links when it is not given. `lfn` is the logical file name; an archive asks for one.
-    `verify=False` lets links outside SU(3) pass.
-    """
-    precision = precision or ("f32" if files.checked_links(links).dtype == np.complex64 else "f64")
-    if precision not in _BITS:
-        raise ConfigurationFileError(f"precision must be f32 or f64, got `{precision}`")
+def write_ildg(path: PathLike, links: NDArray[Any], *, verify: bool = True) -> None:
+    """Write `links` in their precision, with a SciDAC checksum; `verify=False` lets links outside SU(3) pass."""
+    precision = files.precision_of(links)
     narrow = files.ready_to_write(links, precision, verify)
     data = narrow.astype(">c8" if precision == "f32" else ">c16").reshape(-1).view(np.uint8)
     nx, ny, nz, nt = files.dims_of(links)
@@ -183,8 +168,6 @@ def write_ildg(
     head = _FORMAT_XML.format(bits=_BITS[precision], nx=nx, ny=ny, nz=nz, nt=nt)
     with files.replacing(path) as stream:
         write_record(stream, _FORMAT, head.encode(), begin=True, end=False)
-        if lfn is not None:
-            write_record(stream, _LFN, lfn.encode(), begin=False, end=False)
         write_record(stream, _DATA, data.data, begin=False, end=False)
         write_record(stream, _CHECKSUM, _CHECKSUM_XML.format(suma=suma, sumb=sumb).encode(), begin=False, end=True)
 
@@ -243,7 +226,7 @@ def _read_format(stream: BinaryIO, records: dict[str, LimeRecord]) -> tuple[Dims
     field, bits = _leaf(record, leaves, "field"), _leaf(record, leaves, "precision")
     if field != "su3gauge":
         raise ConfigurationFileError(f"{record}: <field> is `{field[:40]}`, su3gauge is supported")
-    precisions: dict[str, Precision] = {"32": "f32", "64": "f64"}
+    precisions = {said: precision for precision, said in _BITS.items()}
     if bits not in precisions:
         raise ConfigurationFileError(f"{record}: <precision> is `{bits[:40]}`, 32 and 64 are supported")
     nx, ny, nz, nt = (

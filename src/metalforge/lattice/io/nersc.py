@@ -72,11 +72,6 @@ def write_nersc(
     *,
     rows: Literal[2, 3] = 3,
     floating_point: FloatingPoint | None = None,
-    ensemble_id: str = "",
-    ensemble_label: str = "",
-    sequence_number: int = 0,
-    creator: str = f"metalforge {__version__}",
-    creation_date: str | None = None,
     verify: bool = True,
 ) -> None:
     """Write `links`; three rows of 64 bits keep every bit.
@@ -84,7 +79,7 @@ def write_nersc(
     `floating_point` follows the links when it is not given: IEEE64BIG for complex128, IEEE32BIG for complex64.
     `verify=False` lets links outside SU(3) pass, except with two rows, which could not hold them.
     """
-    name = floating_point or ("IEEE32BIG" if files.checked_links(links).dtype == np.complex64 else "IEEE64BIG")
+    name = floating_point or {"f32": "IEEE32BIG", "f64": "IEEE64BIG"}[files.precision_of(links)]
     if rows not in (2, 3) or name not in _FLOATS:
         raise ConfigurationFileError(f"rows must be 2 or 3 and floating_point one of {', '.join(_FLOATS)}")
     dtype = np.dtype(_FLOATS[name])
@@ -100,16 +95,13 @@ def write_nersc(
         **{key: f"{measured(full):.12g}" for key, (measured, _) in _OF_LINKS.items()},
         **{f"BOUNDARY_{i}": "PERIODIC" for i in range(1, 5)},
         "CHECKSUM": f"{files.nersc_sum(values):x}",
-        "ENSEMBLE_ID": ensemble_id,
-        "ENSEMBLE_LABEL": ensemble_label,
-        "SEQUENCE_NUMBER": str(sequence_number),
-        "CREATOR": creator,
-        "CREATION_DATE": creation_date or datetime.now(UTC).strftime("%a %b %d %H:%M:%S %Y UTC"),
+        "ENSEMBLE_ID": "",
+        "ENSEMBLE_LABEL": "",
+        "SEQUENCE_NUMBER": "0",
+        "CREATOR": f"metalforge {__version__}",
+        "CREATION_DATE": datetime.now(UTC).strftime("%a %b %d %H:%M:%S %Y UTC"),
         "FLOATING_POINT": name,
     }
-    for key, value in header.items():
-        if "\n" in value or "\r" in value:
-            raise ConfigurationFileError(f"{key}: a header value is one line, got {value!r}")
     text = "".join(["BEGIN_HEADER\n", *(f"{key} = {value}\n" for key, value in header.items()), "END_HEADER\n"])
     with files.replacing(path) as stream:
         stream.write(text.encode())
