@@ -19,7 +19,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine, Motion, ParticleSamples
-from metalforge.plasma.box import LostParticleError, advance_together, begin, open_batch
+from metalforge.plasma.box import Asked, LostParticleError, Rooms, begin
 from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
 from metalforge.plasma.spec import PlasmaSpec
@@ -65,13 +65,14 @@ class _Replicas:
 
     def __init__(self, specs: Sequence[PlasmaSpec], engine: Engine) -> None:
         self.particles = [begin(spec) for spec in specs]
-        self._batch = open_batch(specs[0], engine, len(specs))
+        self._rooms = Rooms(specs[0], engine, len(specs))
 
     def advance(
         self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
     ) -> list[ParticleSamples]:
         found = []
-        for its in advance_together(self._batch, self.particles, motions, steps, samples=samples, frames=frames):
+        asked = [Asked(motion, steps, samples, frames) for motion in motions]
+        for its in self._rooms.advance(self.particles, asked):
             if isinstance(its, LostParticleError):
                 raise its
             found.append(its)

@@ -19,7 +19,7 @@ import numpy as np
 from metalforge.conductor.plasma.heads import HEADS
 from metalforge.conductor.plasma.scores import StopScore
 from metalforge.core.arrays import Doubles
-from metalforge.plasma.ending import FEWEST_SEGMENTS
+from metalforge.plasma.replicas import FEWEST_SEGMENTS
 from metalforge.plasma.transport import transport
 
 from .baselines import StateCurve

@@ -31,6 +31,8 @@ CORE_SKIN = 0.9
 """The same on cores, which list those within a part of it and look at those lists again every few steps."""
 APART = 1.0
 """Between any two particles of a random start; most are 1.2 to 2 apart in a fluid."""
+ROOMS = 2
+"""Numbers of boxes for which room is kept."""
 START_DRAWS = 8 << 28
 """Which draws of a stream place particles: `native/draws.hpp` has the list."""
 
@@ -57,6 +59,11 @@ class Particles:
     velocities: Floats
     length: float
     step: int = 0
+
+    def copy(self) -> "Particles":
+        """Return an independent copy."""
+        moving = (self.positions.copy(), self.boxes.copy(), self.velocities.copy())
+        return Particles(*moving, self.length, self.step)
 
     @property
     def unwrapped(self) -> Floats:
@@ -92,39 +99,45 @@ def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
     return _with_particles(engine).particles(*_room(spec, engine))
 
 
-def open_batch(spec: PlasmaSpec, engine: Engine, replicas: int) -> ParticleBatch:
-    """Return an engine's room for so many boxes like that of a spec."""
-    return _with_particles(engine).particle_batch(replicas, *_room(spec, engine))
+class Rooms:
+    """Room of an engine for boxes like that of a spec, as many as move at once; each has the bits that it has alone."""
 
+    def __init__(self, spec: PlasmaSpec, engine: Engine, count: int) -> None:
+        self._spec, self._engine = spec, engine
+        self._kept: dict[int, ParticleBatch] = {}
+        self._for(count)
 
-def advance_together(
-    batch: ParticleBatch,
-    particles: Sequence[Particles],
-    motions: Sequence[Motion],
-    steps: int,
-    *,
-    samples: int = 0,
-    frames: int = 0,
-) -> list[ParticleSamples | LostParticleError]:
-    """Move boxes in one launch; return what was seen in each, or why one stays where it was.
+    def _for(self, count: int) -> ParticleBatch:
+        """Return room for so many: fewer move at once where one was lost, has ended, or is held."""
+        if count not in self._kept:
+            while len(self._kept) >= ROOMS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[count] = _with_particles(self._engine).particle_batch(count, *_room(self._spec, self._engine))
+        return self._kept[count]
 
-    Those that moved get arrays of their own: who looks at the old ones is not disturbed.
-    """
-    positions, boxes, velocities = (
-        np.stack([getattr(one, name) for one in particles]) for name in ("positions", "boxes", "velocities")
-    )
-    first = [one.step for one in particles]
-    seen = batch.advance(positions, boxes, velocities, motions, first, steps, samples=samples, frames=frames)
-    found: list[ParticleSamples | LostParticleError] = []
-    for r, (one, motion, its) in enumerate(zip(particles, motions, seen, strict=True)):
-        try:
-            one.note(motion, steps, its)
-        except LostParticleError as error:
-            found.append(error)
-            continue
-        one.positions, one.boxes, one.velocities = positions[r], boxes[r], velocities[r]
-        found.append(its)
-    return found
+    def advance(
+        self, particles: Sequence[Particles], asked: Sequence[Asked]
+    ) -> list[ParticleSamples | LostParticleError]:
+        """Move boxes in one launch, all by as many steps; return what was seen in each, or why one stays where it was.
+
+        Those that moved get arrays of their own: who looks at the old ones is not disturbed.
+        """
+        positions, boxes, velocities = (
+            np.stack([getattr(one, name) for one in particles]) for name in ("positions", "boxes", "velocities")
+        )
+        motions, first, steps = [one.motion for one in asked], [one.step for one in particles], asked[0].steps
+        looks = {"samples": asked[0].samples, "frames": max(one.frames for one in asked)}
+        seen = self._for(len(asked)).advance(positions, boxes, velocities, motions, first, steps, **looks)
+        found: list[ParticleSamples | LostParticleError] = []
+        for r, (one, motion, its) in enumerate(zip(particles, motions, seen, strict=True)):
+            try:
+                one.note(motion, steps, its)
+            except LostParticleError as error:
+                found.append(error)
+                continue
+            one.positions, one.boxes, one.velocities = positions[r], boxes[r], velocities[r]
+            found.append(its)
+        return found
 
 
 def _room(spec: PlasmaSpec, engine: Engine) -> tuple[int, float, float, float, float, Precision]:

@@ -8,10 +8,10 @@ import msgspec
 from metalforge.core.errors import SpecError
 
 from .references import Reference, references
-from .replicas import folders_of
+from .replicas import folders_of, found_together
 from .run import PlasmaRun
 from .spec import PlasmaSpec
-from .transport import Transport, transport
+from .transport import Transport
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ def read_replicas(paths: Sequence[Path]) -> Replicas:
         for other, name in zip(runs, paths, strict=False):
             _require_replica(other.spec, name, run.spec, path)
         runs.append(run)
-    found = transport(runs[0].spec, [run.segments() for run in runs])
+    found = found_together(runs)
     published = references(found.gamma_measured.mean, runs[0].spec.kappa)
     return Replicas(transport=found, references=published, time=sum(run.time for run in runs), spec=runs[0].spec)
 

@@ -1,8 +1,16 @@
-"""Runs that go together: one launch moves the particles of all, each with the bits of a run alone."""
+"""Runs that go together: one launch moves the particles of all, each with the bits of a run alone.
 
+Runs of one state point end when they have said enough, at the border of a segment: the larger of the relative errors of
+D_N* and eta*, by the jackknife over all segments, must be at most the one that was asked for. Stopping when an error
+looks small picks runs whose error is underestimated: with few segments an error is itself uncertain by
+1 / sqrt(2 (segments - 1)), so that many are waited for at least.
+"""
+
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,15 +18,17 @@ import msgspec
 from metalforge.core.errors import SpecError
 from metalforge.core.files import remove_half_written
 from metalforge.native import default_threads
-from metalforge.native.engine import Engine, ParticleBatch
+from metalforge.native.engine import Engine
 
-from .box import LostParticleError, advance_together, open_batch
-from .ending import enough as ended
+from .box import LostParticleError, Rooms
 from .run import PlasmaBlock, PlasmaJob, PlasmaRun
 from .spec import PlasmaSpec
+from .transport import Transport, transport
 
 OF_EACH = "replica-{:04d}"
 """The folder of a run, within that of all."""
+FEWEST_SEGMENTS = 6
+"""Of all runs together: fewer do not end a run, whatever error they have."""
 
 
 def replicas_of(spec: PlasmaSpec, job: PlasmaJob, count: int) -> list[tuple[PlasmaSpec, PlasmaJob]]:
@@ -74,7 +84,7 @@ class PlasmaReplicas:
                     "replicas must have one engine, and the same particles, kappa, tol, precision and steps of a "
                     f"block. Got {run.spec} beside {runs[0].spec}"
                 )
-        self._batches: dict[int, ParticleBatch] = {}
+        self._rooms = Rooms(runs[0].spec, self.engine, len(runs))
 
     @property
     def remaining(self) -> int:
@@ -89,18 +99,8 @@ class PlasmaReplicas:
         going = [run for run in self.runs if run.remaining > 0]
         if not going:
             return [None] * len(self.runs)
-        if len(going) not in self._batches:
-            self._batches = {len(going): open_batch(going[0].spec, self.engine, len(going))}
-        asked = [run.asks() for run in going]
         began = time.perf_counter()
-        seen = advance_together(
-            self._batches[len(going)],
-            [run.particles for run in going],
-            [one.motion for one in asked],
-            asked[0].steps,
-            samples=asked[0].samples,
-            frames=max(one.frames for one in asked),
-        )
+        seen = self._rooms.advance([run.particles for run in going], [run.asks() for run in going])
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
         moved = [(run, its) for run, its in zip(going, seen, strict=True) if not isinstance(its, LostParticleError)]
         with ThreadPoolExecutor(default_threads()) as pool:  # to look takes longer than a card takes to move them
@@ -129,7 +129,9 @@ class PlasmaReplicas:
                 remove_half_written(run.job.checkpoint.parent)
         self.save()  # runs that are killed in their first minute can be resumed too
         saved_at = time.monotonic()
-        enough = enough or self._enough
+        target = self.runs[0].job.until_error
+        if enough is None:
+            enough = partial(said_enough, target=math.nan if target is None else target)
         while self.remaining > 0 and not enough(self.runs):
             if should_stop():
                 self.save()
@@ -145,10 +147,6 @@ class PlasmaReplicas:
         self.save()
         return True
 
-    def _enough(self, runs: Sequence[PlasmaRun]) -> bool:
-        target = runs[0].job.until_error
-        return target is not None and ended(runs, target)
-
     def save(self) -> None:
         """Write the checkpoint of every run whose job keeps files."""
         for run in self.runs:
@@ -158,3 +156,29 @@ class PlasmaReplicas:
 
 def _shape(spec: PlasmaSpec) -> tuple[object, ...]:
     return spec.particles, spec.kappa, spec.tol, spec.precision, spec.block_steps, spec.sample_steps, spec.block_frames
+
+
+def at_border(runs: Sequence[PlasmaRun]) -> bool:
+    """Return whether all runs stand at the end of a segment of measurement."""
+    return all(run.measured > 0 and run.measured % run.spec.segment_blocks == 0 for run in runs)
+
+
+def found_together(runs: Sequence[PlasmaRun]) -> Transport:
+    """Return what all segments of the runs say."""
+    return transport(runs[0].spec, [run.segments() for run in runs])
+
+
+def relative_error(found: Transport) -> float:
+    """Return the larger of the relative errors of D_N* and eta*; infinite where there is no jackknife yet."""
+    both = found.diffusion, found.viscosity
+    return max(
+        math.inf if one.error is None or not math.isfinite(one.error) else one.error / abs(one.mean) for one in both
+    )
+
+
+def said_enough(runs: Sequence[PlasmaRun], target: float) -> bool:
+    """Return whether runs of one state point may end: the jackknife's rule. Without a target, NaN, they may not."""
+    if math.isnan(target) or not at_border(runs):
+        return False
+    found = found_together(runs)
+    return found.segments >= FEWEST_SEGMENTS and relative_error(found) <= target

@@ -5,9 +5,7 @@ interrupted and resumed at a border gives the numbers of one that was not.
 """
 
 import math
-import time
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -16,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming, remove_half_written
+from metalforge.core.files import PathLike, naming
 from metalforge.core.rows import Phase
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, ParticleBox, ParticleSamples
+from metalforge.native.engine import Engine, ParticleSamples
 
-from .box import Asked, begin, open_box
+from .box import Asked, begin
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
@@ -246,11 +244,6 @@ class PlasmaRun:
         """Return diffusion and viscosity with errors."""
         return transport(self.spec, [self.segments()])
 
-    @cached_property
-    def box(self) -> ParticleBox:
-        """Room for the particles, made where the run goes by itself."""
-        return open_box(self.spec, self.engine)
-
     def asks(self) -> Asked:
         """What the next block is."""
         spec = self.spec
@@ -259,13 +252,6 @@ class PlasmaRun:
             return Asked(spec.langevin(FRICTION), spec.block_steps, samples, 0)
         watched = self.watch is not None and self.time < self.watch.time - 1e-9
         return Asked(spec.nve, spec.block_steps, samples, samples if watched else spec.block_frames)
-
-    def step(self) -> PlasmaBlock:
-        """Do one block; one that fails raises and leaves the run where it was."""
-        motion, steps, samples, frames = self.asks()
-        began = time.perf_counter()
-        seen = self.particles.advance(self.box, motion, steps, samples=samples, frames=frames)
-        return self.note(seen, time.perf_counter() - began)
 
     def note(self, seen: ParticleSamples, seconds: float) -> PlasmaBlock:
         """Take up a block that particles have gone, in so many seconds of kernels."""
@@ -303,36 +289,11 @@ class PlasmaRun:
         self._powers += mode_powers(self.particles.positions, self.spec.length, self._waves)
         self._looks += 1
 
-    def run(
-        self,
-        *,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_block: Callable[[PlasmaBlock], None] | None = None,
-        checkpoint_every_s: float = 60.0,
-    ) -> bool:
-        """Run to the end of the job, or until `should_stop` at a block's border; return whether it came to the end.
+    def run(self, **options: Any) -> bool:
+        """Run to the end of the job, as `PlasmaReplicas.run` does it; return whether it came there."""
+        from .replicas import PlasmaReplicas
 
-        Either way a checkpoint is left when the job keeps files or was stopped.
-        """
-        folder = self.job.checkpoint.parent
-        folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-        if self.job.out:
-            remove_half_written(folder)
-            self.save()  # a run that is killed in its first minute can be resumed too
-        saved_at = time.monotonic()
-        while self.remaining > 0:
-            if should_stop():
-                self.save()
-                return False
-            block = self.step()
-            if on_block is not None:
-                on_block(block)
-            if self.job.out and time.monotonic() - saved_at > checkpoint_every_s:
-                self.save()
-                saved_at = time.monotonic()
-        if self.job.out:
-            self.save()
-        return True
+        return PlasmaReplicas([self]).run(**options)
 
     def save(self, path: PathLike | None = None) -> None:
         """Write the checkpoint; one that is there already is replaced whole or not at all."""

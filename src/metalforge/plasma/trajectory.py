@@ -17,7 +17,7 @@ goes on from a checkpoint gives the bits of one that was never interrupted.
 
 import hashlib
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import permutations, product, repeat
@@ -34,18 +34,9 @@ from metalforge.core.observables import Measured
 from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Phase, Row, RowLog, RunNotes
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native import default_threads
-from metalforge.native.engine import Engine, ParticleBatch, ParticleBox, ParticleSamples
+from metalforge.native.engine import Engine, ParticleSamples
 
-from .box import (
-    Asked,
-    LostParticleError,
-    Particles,
-    advance_together,
-    begin,
-    open_batch,
-    open_box,
-    places,
-)
+from .box import Asked, LostParticleError, Particles, Rooms, begin, places
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import ORIGINS, Correlations
 from .observables import WaveVectors, mode_powers, series_of
@@ -60,8 +51,6 @@ NOTHING_BESIDES = Measured()
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
 SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
-ROOMS = 2
-"""That a batch keeps open, for as many trajectories each."""
 TRANSPORT = ("temperature", "diffusion_msd", "diffusion_vacf")
 
 
@@ -131,11 +120,6 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
             require_stages(warmup.total)
             self._held = lower_half(places(spec), spec.length)
 
-    @cached_property
-    def box(self) -> ParticleBox:
-        """Where it moves alone; one that moves with others has none."""
-        return open_box(self.spec, self.engine)
-
     @property
     def kind(self) -> tuple[object, ...]:
         """What trajectories have in common that may move together: couplings, seeds and streams are each one's own."""
@@ -153,20 +137,16 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         """Steps of all particles in a segment."""
         return self.blocks * self.spec.block_steps * self.spec.particles
 
+    @cached_property
+    def _alone(self) -> "TrajectoryBatch":
+        return TrajectoryBatch([self])
+
     def step(self) -> Row:
         """Follow one segment and return its row; one that fails raises and leaves the run where it was."""
-        (row,) = follow([self], self._move)
+        (row,) = self._alone.step([self])
         if isinstance(row, ChainFaultError):
             raise row
         return row
-
-    def _move(self, _: Sequence[Self], asked: Sequence[Asked]) -> list[ParticleSamples | LostParticleError]:
-        """Move alone, in a box of its own."""
-        motion, steps, samples, frames = asked[0]
-        try:
-            return [self.particles.advance(self.box, motion, steps, samples=samples, frames=frames)]
-        except LostParticleError as error:
-            return [error]
 
     def following(self) -> "Following":
         """Follow one segment by asking for one move after the other, and return its row: whoever moves decides where.
@@ -174,13 +154,7 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         One that fails, or is told of a lost particle, raises and leaves the run where it was.
         """
         spec, phase = self.spec, self.phase
-        before = Particles(
-            self.particles.positions.copy(),
-            self.particles.boxes.copy(),
-            self.particles.velocities.copy(),
-            spec.length,
-            self.particles.step,
-        )
+        before = self.particles.copy()
         if phase == "measure" and not self.measured:
             self.particles.stop_drifting()
         sums: list[Floats] = []
@@ -270,35 +244,6 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
 
 
 Following: TypeAlias = Generator[Asked, ParticleSamples, Row]
-Moving: TypeAlias = Callable[[Sequence[TrajectoryRun], Sequence[Asked]], list[ParticleSamples | LostParticleError]]
-"""Moves runs as each of them asked, all by as many steps; returns what was seen in each, or how it was lost."""
-
-
-def follow(runs: Sequence[TrajectoryRun], move: Moving) -> list[Row | ChainFaultError]:
-    """Follow one segment of each run, moving those at once that ask for as many steps; return rows, or what failed.
-
-    What runs see they look at on all cores of this process: that takes longer than a card takes to move them.
-    """
-    following = [run.following() for run in runs]
-    asked: dict[int, Asked] = {}
-    ends: dict[int, Row | ChainFaultError] = {}
-
-    def note(told: Iterable[Asked | Row | ChainFaultError], of: Iterable[int]) -> None:
-        for n, its in zip(of, told, strict=True):
-            if isinstance(its, Asked):
-                asked[n] = its
-            else:
-                ends[n] = its
-
-    with ThreadPoolExecutor(min(default_threads(), len(runs))) as pool:
-        each = pool.map if len(runs) > 1 else map
-        note(each(_goes_on, following, repeat(None)), range(len(runs)))
-        while asked:
-            _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
-            alike = [n for n, (_, *its) in asked.items() if its == looks]
-            seen = move([runs[n] for n in alike], [asked.pop(n) for n in alike])
-            note(each(_goes_on, [following[n] for n in alike], seen), alike)
-    return [ends[n] for n in range(len(runs))]
 
 
 def _goes_on(following: Following, seen: ParticleSamples | LostParticleError | None) -> Asked | Row | ChainFaultError:
@@ -318,26 +263,34 @@ class TrajectoryBatch:
     """Room of an engine for trajectories of one kind that move in one launch, each with the bits it has alone."""
 
     def __init__(self, runs: Sequence[TrajectoryRun]) -> None:
-        self._rooms: dict[int, ParticleBatch] = {}
-        self._room(runs)
+        self._rooms = Rooms(runs[0].spec, runs[0].engine, len(runs))
 
     def step(self, runs: Sequence[TrajectoryRun]) -> list[Row | ChainFaultError]:
-        """Follow one segment of each; return its row, or how it failed: then it stays where it was."""
-        return follow(runs, self._move)
+        """Follow one segment of each; return its row, or how it failed: then it stays where it was.
 
-    def _move(self, runs: Sequence[TrajectoryRun], asked: Sequence[Asked]) -> list[ParticleSamples | LostParticleError]:
-        _, steps, samples, frames = asked[0]
-        particles, motions = [run.particles for run in runs], [one.motion for one in asked]
-        return advance_together(self._room(runs), particles, motions, steps, samples=samples, frames=frames)
+        Those move at once that ask for as many steps. What runs see they look at on all cores of this process: that
+        takes longer than a card takes to move them.
+        """
+        following = [run.following() for run in runs]
+        asked: dict[int, Asked] = {}
+        ends: dict[int, Row | ChainFaultError] = {}
 
-    def _room(self, runs: Sequence[TrajectoryRun]) -> ParticleBatch:
-        """Return room for as many: fewer move at once where one was lost, or a half is held in some of them."""
-        count = len(runs)
-        if count not in self._rooms:
-            while len(self._rooms) >= ROOMS:
-                del self._rooms[next(iter(self._rooms))]
-            self._rooms[count] = open_batch(runs[0].spec, runs[0].engine, count)
-        return self._rooms[count]
+        def note(told: Iterable[Asked | Row | ChainFaultError], of: Iterable[int]) -> None:
+            for n, its in zip(of, told, strict=True):
+                if isinstance(its, Asked):
+                    asked[n] = its
+                else:
+                    ends[n] = its
+
+        with ThreadPoolExecutor(min(default_threads(), len(runs))) as pool:
+            each = pool.map if len(runs) > 1 else map
+            note(each(_goes_on, following, repeat(None)), range(len(runs)))
+            while asked:
+                _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
+                alike = [n for n, (_, *its) in asked.items() if its == looks]
+                seen = self._rooms.advance([runs[n].particles for n in alike], [asked.pop(n) for n in alike])
+                note(each(_goes_on, [following[n] for n in alike], seen), alike)
+        return [ends[n] for n in range(len(runs))]
 
 
 def bytes_of(spec: PlasmaSpec) -> int:

@@ -7,7 +7,8 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaSpec, TransportSegment
-from metalforge.plasma.ending import FEWEST_SEGMENTS, at_border, enough, found_together, relative_error
+from metalforge.plasma.replicas import FEWEST_SEGMENTS, at_border, found_together, relative_error
+from metalforge.plasma.replicas import said_enough as enough
 from metalforge.plasma.transport import stress_bins
 
 SPEC = PlasmaSpec(gamma=100.0, kappa=2.0, particles=343)

@@ -1,6 +1,6 @@
 """Heads at work on a run: they read its window as it goes, and may end it where they are trusted.
 
-The rule is the jackknife's (`plasma/ending.py`) with the head's reading of the window weighed in, for D* and for eta*
+The rule is the jackknife's (`plasma/replicas.py`) with the head's reading of the window weighed in, for D* and for eta*
 apart: 1 / error^2 = 1 / jackknife^2 + 1 / noise^2. Numbers of the run itself stay what they are; what the head adds is
 said beside them. Runs that heads were not tested on, or that were resumed within their window, end by the jackknife's
 rule alone, and `why_not` says why.
@@ -17,9 +17,9 @@ import numpy as np
 
 from metalforge.conductor.layouts import CONDUCTOR_11, fed_by, migrate
 from metalforge.core.arrays import Doubles
-from metalforge.plasma.ending import at_border, enough, found_together
 from metalforge.plasma.observables import Quoted
 from metalforge.plasma.references import melting_gamma
+from metalforge.plasma.replicas import at_border, found_together, said_enough
 from metalforge.plasma.run import PlasmaRun, Watch
 from metalforge.plasma.spec import SAMPLE_TIME, PlasmaSpec
 from metalforge.reservoir.files import load_weights
@@ -116,7 +116,7 @@ class HeadStop:
             return False
         weighed = self.weighed(runs)
         if weighed is None:
-            return enough(runs, self.target)
+            return said_enough(runs, self.target)
         return all((one.error or math.inf) <= self.target * one.mean for one in weighed)
 
 

@@ -11,7 +11,6 @@ from metalforge.campaign.running.point import NOTHING, PointChain, Unsound
 from metalforge.campaign.state import ChainLog
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import CountedWarmUp, Row
-from metalforge.plasma.box import Particles
 from metalforge.plasma.trajectory import TrajectoryRun
 from metalforge.plasma.warmup import AGREEMENT
 
@@ -91,16 +90,12 @@ class PlasmaPoint(PointChain):
 
     def _second(self) -> Row:
         """Return the next row, by a run that has nothing of this one but where its particles stand."""
-        there = self.run.particles
-        copied = Particles(
-            there.positions.copy(), there.boxes.copy(), there.velocities.copy(), there.length, there.step
-        )
         again = TrajectoryRun(
             self._wanted,
             self._segment,
             self.run.warmup,
             engine=self._tools.engine,
-            particles=copied,
+            particles=self.run.particles.copy(),
             fill=NOTHING,
             besides=self._besides,
         )
