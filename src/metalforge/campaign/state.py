@@ -354,12 +354,9 @@ class CampaignState(BriefRepr):
         series = [
             series_of(theory, one, complete=complete) for one in sorted(chosen, key=lambda c: (c.coordinate, c.id))
         ]
-        # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
-        names = {point.ladder for point in series}
-        ends = {name: min(len(p.energy) for p in series if p.ladder == name) for name in names if name}
-        exchanged = any(ends.values()) and self.exchanging(system)
-        whole = [p.up_to(ends[p.ladder]) if p.ladder else p._replace(superseded=exchanged) for p in series]
-        return [point for point in whole if len(point.energy)]
+        made = [point for point in series if len(point.energy)]
+        exchanged = any(point.ladder for point in made) and self.exchanging(system)
+        return [point if point.ladder else point._replace(superseded=exchanged) for point in made]
 
     def exchanging(self, system: System) -> bool:
         """Return whether chains of a volume are to exchange couplings: by the spec, or by its last look."""

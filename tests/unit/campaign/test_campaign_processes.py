@@ -73,7 +73,7 @@ def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, mo
     request, killed = Child.request, []
 
     def deadly(self, verb, arguments, timeout_s):
-        if verb == "step" and len(killed) < 2 and self.pid not in killed and not arguments[0].payload.orders[0].brief:
+        if verb == "step" and len(killed) < 2 and self.pid not in killed and not arguments[0].payload.orders[0].known:
             killed.append(self.pid)
             os.kill(self.pid, signal.SIGKILL)
         return request(self, verb, arguments, timeout_s)

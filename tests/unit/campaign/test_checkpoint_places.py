@@ -67,8 +67,8 @@ def keep(files, data, chain="c0000", **options):
     files.save(chain, lambda path: path.write_bytes(data), **options)
 
 
-def read(files, chain="c0000"):
-    with files.reading(chain) as path:
+def read(files, chain="c0000", **which):
+    with files.reading(chain, **which) as path:
         return path.read_bytes() if path.exists() else None
 
 
@@ -128,7 +128,6 @@ def bucket(monkeypatch):
             super().rm_file(path)
 
     monkeypatch.setitem(_registry, "gs", Bucket)
-    monkeypatch.setattr(places, "PAUSES_S", (0.0, 0.0))
     return Bucket
 
 
@@ -252,39 +251,15 @@ def test_what_is_kept_is_what_a_directory_keeps(tmp_path, bucket):
         chain_files(tmp_path, "gs://b"),
     ):
         keep(files, b"links")
-        keep(files, b"later", waits_at=60)
-        keep(files, b"last", waits_at=90)
-        keep(files, b"other", "c0001", waits_at=60)
+        keep(files, b"later", keep=True)
         other = pickle.loads(pickle.dumps(files))
-        assert read(other) == b"links"
-        other.settle({"c0000": 60})
-        assert read(files) == b"later"
-        assert sorted(files._names()) == ["c0000.90.next", "c0000.h5", "c0001.60.next"]
-        other.settle({"c0000": 60}, drop=True)
-        assert sorted(files._names()) == ["c0000.h5", "c0001.60.next"]
+        assert read(other) == b"later"
+        assert read(other, before=True) == b"links"
         assert (files.has("c0000"), files.has("c0001")) == (True, False)
         assert read(files, "c0001") is None
-        files.forget("c0000", from_start=True)
-        files.forget("c0000", from_start=True)
-        assert files._names() == ["c0001.60.next"]
-
-
-@pytest.mark.parametrize(
-    ("harm", "says"),
-    [
-        (lambda data: data[:-1], "cut off"),
-        (lambda data: b"links", "no campaign wrote it: 5 bytes"),
-        (lambda data: b"", "no seal"),
-        (lambda data: data[2:], "must hold 5 bytes. Got 3"),
-        (lambda data: b"lanks" + data[5:], "SHA-256"),
-    ],
-)
-def test_an_object_that_is_not_what_was_written_is_not_read(harm, says, tmp_path, bucket):
-    files = chain_files(tmp_path, "gs://bucket/run")
-    keep(files, b"links")
-    bucket().pipe_file(files.where("c0000"), harm(bucket().cat_file(files.where("c0000"))))
-    with pytest.raises(SpecError, match=rf"gs://bucket/run/c0000.h5: .*{says}"), files.reading("c0000"):
-        pytest.fail("was read")
+        files.forget("c0000")
+        files.forget("c0000")
+        assert files._names() == []
 
 
 @pytest.mark.parametrize("harm", ["cut off", pytest.param("another chain", marks=pytest.mark.chaos)])
@@ -296,7 +271,7 @@ def test_a_bad_checkpoint_is_named_and_can_be_removed(harm, tmp_path, plain, buc
     for key, own, other in zip(objects, contents, contents[1:] + contents[:1], strict=True):
         bucket().pipe_file(key, own[:-100] if harm == "cut off" else other)
     named = r"gs://bucket/rounds-\w+/c\d+\.h5"
-    with pytest.raises(MetalforgeError, match=rf"(?s){named}.*{harm}.*hint: remove {named}"):
+    with pytest.raises(MetalforgeError, match=rf"(?s){named}.*hint: remove {named}"):
         resume(directory)
     for key in objects:
         bucket().rm_file(key)
@@ -307,7 +282,7 @@ def test_a_bad_checkpoint_is_named_and_can_be_removed(harm, tmp_path, plain, buc
 def test_an_upload_that_fails_leaves_the_checkpoint_before(trouble, tmp_path, bucket):
     files = chain_files(tmp_path, "gs://bucket/run")
     keep(files, b"before")
-    bucket.fails, bucket.cuts = {trouble: 3}, trouble == "cut"
+    bucket.fails, bucket.cuts = {trouble: 1}, trouble == "cut"
     with pytest.raises(CheckpointStoreError, match="gs://bucket/run cannot be written"):
         keep(files, b"after" * 50)
     assert read(files) == b"before"
@@ -331,17 +306,6 @@ def test_a_place_that_is_gone_costs_no_rows(tmp_path, plain, bucket):
     assert {key: bucket().cat_file(key) for key in bucket.store} == before
 
 
-@pytest.mark.chaos
-def test_a_place_that_stumbles_is_asked_again(tmp_path, plain, bucket):
-    directory = tmp_path / "run"
-    files = interrupted(kept_at("gs://bucket"), directory)
-    bucket.fails = dict.fromkeys(("put", "get", "copy", "list", "remove"), 1)
-    assert resume(directory) == plain
-    assert set(bucket.fails.values()) == {0}
-    assert not [one for one in records_of(directory, Decided) if "cannot be" in one.reason]
-    assert not any(places.half_written(name) for name in files._names())
-
-
 def test_a_place_that_cannot_be_read_ends_the_campaign_and_loses_nothing(tmp_path, plain, bucket):
     directory = tmp_path / "run"
     interrupted(kept_at("gs://bucket"), directory)
@@ -362,13 +326,13 @@ def test_a_campaign_takes_its_checkpoints_to_another_place(tmp_path, plain, buck
         assert campaign.files.has("c0000")
         assert run_until(campaign, 200).finished is None
     stored = campaign.files
-    bucket.fails = {"list": 10**6, "get": 10**6}
+    bucket.fails = {"get": 10**6}
     with pytest.raises(MetalforgeError, match="cannot be"):
         resume(directory)
     with Campaign.resume(directory, more=Extension(checkpoints=f"file://{tmp_path}/x")) as campaign:
         assert not campaign.files._names()
         assert [one.reason for one in campaign.state.decisions if one.what == "checkpoints"][-1].startswith(
-            f"checkpoints at {stored.address} cannot be listed"
+            f"checkpoints at {stored.address} cannot be read"
         )
     assert resume(directory) == plain
     assert campaign.files._names()
@@ -406,13 +370,12 @@ def test_what_a_killed_upload_left_is_swept(tmp_path, plain, bucket):
 
 
 @pytest.mark.chaos
-def test_checkpoints_that_wait_for_checks_wait_in_any_place(tmp_path, bucket):
+def test_checkpoints_of_checked_chains_are_kept_in_any_place(tmp_path, bucket):
     """Every configuration is checked: the rows of a directory, and few questions to the store."""
     checked = msgspec.structs.replace(SMALL, ordering="D", budget=Budget(trajectories=150))
     rows = run(checked, tmp_path / "plain")
     files = interrupted(kept_at("gs://bucket", checked), tmp_path / "run", 60)
     assert resume(tmp_path / "run") == rows
-    assert not [name for name in files._names() if name.endswith(".next")]
     assert files.has("c0000")
 
 

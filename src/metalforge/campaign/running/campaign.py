@@ -423,10 +423,6 @@ class Campaign(Closing):
                 sampler.look(run)
             sampler.write(run)
             note_use(self.book, run, time.monotonic() - began)
-        try:
-            self.files.settle({chain.id: chain.settled for chain in self.state.chains.values()})
-        except CheckpointStoreError as error:  # chains that are taken up are settled then
-            _note_trouble(self.book, error)
         return planner
 
     def _look(self) -> None:
@@ -545,17 +541,11 @@ def _moved(directory: Path, kept: ChainFiles, book: Book, spec: CampaignSpec) ->
     """
     chain_files(directory, spec.running.checkpoints).prepare()
     address = own_address(spec.running.checkpoints, spec.name)
-    chains = book.state.chains.values()
     try:
-        kept.settle({chain.id: chain.settled for chain in chains})
-        chain_files(directory, address).take_over(kept, [chain.id for chain in chains])
+        chain_files(directory, address).take_over(kept, book.state.chains)
     except CheckpointStoreError as error:
-        _note_trouble(book, error)
+        book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
     return address
-
-
-def _note_trouble(book: Book, error: CheckpointStoreError) -> None:
-    book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
 
 
 def _write_spec(directory: Path, spec: CampaignSpec) -> None:

@@ -54,6 +54,8 @@ class Recorder(Stage[Block | Checked | Screened, Block]):
 
     def __init__(self, book: Book, hear: Hear = pass_over, screen: Screen | None = None) -> None:
         self._book, self._hear, self._screen = book, hear, screen
+        self._of_ladders: dict[int, list[Record]] = {}
+        """Records of chains of a ladder, by visit, until its first chain comes, which is last."""
 
     def step(self, state: Any, item: Block | Checked | Screened) -> tuple[Any, Any]:
         """Write the rows, what the screen said, and where the chain is; or what was said or checked beside."""
@@ -63,7 +65,11 @@ class Recorder(Stage[Block | Checked | Screened, Block]):
         if not item.passed_screen:
             self._hear(item)
             item = item if self._screen is None else replace(item, screened=self._screen.flag(item))
-        self._book.write(*records_of(replace(item, began=self._book.dated(item.began))))
+        made = records_of(replace(item, began=self._book.dated(item.began)))
+        if item.rung:
+            self._of_ladders.setdefault(item.visit, []).extend(made)
+        else:
+            self._book.write(*self._of_ladders.pop(item.visit, ()), *made)
         if item.saved:
             # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut, or
             # its chain begins from its start. A thousand lanes write many a second.

@@ -37,11 +37,7 @@ class PointLadder:
         return alike and len(replicas) == len(self.points)
 
     def begin(self, updates: int, until: int) -> None:
-        """Take an order: at most so many updates beyond the journal, or until so many are measured.
-
-        If a kill left the blocks of only some chains in the journal, the order completes that block and goes no
-        further. So blocks end where they would have ended without the kill, wherever the checkpoint is.
-        """
+        """Take an order: at most so many updates beyond the journal, or until so many are measured."""
         points = self.points
         if any(point.measured > until for point in points):
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
@@ -49,8 +45,7 @@ class PointLadder:
                 point.begin_again()
         self._exchange = points[0].exchange(points) if len(points) > 1 else None
         self._until = until
-        written = [point.emitted for point in points]
-        self._end = max(written) + (updates if max(written) == min(written) else 0)
+        self._end = points[0].emitted + updates
         for point in points:
             point.begin_block()
 

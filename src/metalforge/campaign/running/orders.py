@@ -40,8 +40,6 @@ class Order:
     substrate: str
     known: tuple[ChainLog, ...] = ()
     release: bool = False
-    settled: int = 0
-    """Updates of the chain that the journal has with all their checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -556,7 +556,6 @@ class Planner:
                 until=self._until(assigned),
                 substrate=lane.who.substrate,
                 known=known,
-                settled=min(c.settled for c in self.state.together(chain)),
             )
         ]
 

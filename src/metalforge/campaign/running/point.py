@@ -96,7 +96,6 @@ class PointChain(ABC):
         self._exact = known.engines <= {tools.engine.name}
         self.emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
-        self._closed = known.step
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
         self._take_up(taken_up or self._begin())
 
@@ -155,14 +154,6 @@ class PointChain(ABC):
     def room(self, until: int) -> int:
         """Return how many updates may be made of it at once."""
         return until - self.measured
-
-    def close(self) -> bool:
-        """End a block here; return whether the journal lacks it.
-
-        After a kill it may have the last block of some chains of a ladder, and not of the others.
-        """
-        beyond, self._closed = self.rows > self._closed, max(self.rows, self._closed)
-        return beyond
 
     def take_snapshots(self) -> list[Snapshot]:
         """Return the configurations to be checked that were met since the last call."""

@@ -25,8 +25,6 @@ class ChainPool:
         """When each chain was saved last, and how long that took."""
         self._written: dict[str, int] = {}
         """The updates of each chain that are in its file."""
-        self._waiting: dict[str, list[int]] = {}
-        """Where checkpoints of each chain that is held wait for checks."""
         self._said: list[str] = []
         self._troubled = False
 
@@ -39,16 +37,15 @@ class ChainPool:
 
     def open(self, known: Sequence[ChainLog]) -> None:
         """Take up a chain, or those of a ladder, from a checkpoint or new."""
-        files, first, theory = self._tools.files, known[0].id, self._tools.spec.theory
-        files.settle({first: min(one.settled for one in known)}, drop=True)
+        files, first = self._tools.files, known[0].id
         path = Path()
         try:
-            with files.reading(first) as path, unpacked(path, [one.id for one in known]) as parts:
-                points = [theory.point(one, self._tools, part) for one, part in zip(known, parts, strict=True)]
-                found = PointLadder(points)
-            if not found.in_step:
-                # One of them had to begin again: so do all.
-                found = PointLadder([theory.point(one, self._tools) for one in known])
+            with files.reading(first) as path:
+                found = self._taken_up(known, path)
+            if known[0].rows and not found.points[0].taken_up_at and self._tools.checks != "none":
+                # The last checkpoint is from beyond what the journal has with all checks.
+                with files.reading(first, before=True) as path:
+                    found = self._taken_up(known, path)
         except CheckpointStoreError:
             raise
         except MetalforgeError as error:
@@ -61,7 +58,13 @@ class ChainPool:
             raise
         self._held[first] = found
         self._saved[first] = (time.monotonic(), 0.0)
-        self._waiting[first] = []
+
+    def _taken_up(self, known: Sequence[ChainLog], path: Path) -> PointLadder:
+        """Return chains from one checkpoint, or all from their start where one of them cannot go on from it."""
+        point = self._tools.spec.theory.point
+        with unpacked(path, [one.id for one in known]) as parts:
+            found = PointLadder([point(one, self._tools, part) for one, part in zip(known, parts, strict=True)])
+        return found if found.in_step else PointLadder([point(one, self._tools) for one in known])
 
     def keep(self, chain: str, together: int = 1) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time.
@@ -70,19 +73,17 @@ class ChainPool:
         """
         saved, cost = self._saved[chain]
         due = time.monotonic() - saved >= max(self._tools.spec.running.checkpoint_s, together * cost / SHARE)
-        return due and not self._waiting[chain] and self.save(chain)
+        return due and self.save(chain)
 
     def save(self, chain: str) -> bool:
         """Write a checkpoint now; return whether it is kept. A place that does not take it has the one before."""
         held, files = self._held[chain], self._tools.files
-        rows, checked = held.rows, self._tools.checks != "none"
         began = time.monotonic()
-        kept = self._tried(lambda: files.save(chain, held.save, waits_at=rows if checked else None))
+        kept = self._tried(lambda: files.save(chain, held.save, keep=self._tools.checks != "none"))
         ended = time.monotonic()
         self._saved[chain] = (ended, ended - began)
         if kept:
-            self._written[chain] = rows
-            self._waiting[chain] += [rows] if checked else []
+            self._written[chain] = held.rows
         return kept
 
     def save_all(self) -> None:
@@ -90,12 +91,6 @@ class ChainPool:
         for chain in sorted(self._held):
             if self._held[chain].rows != self._written.get(chain) and not self.save(chain):
                 return
-
-    def settle(self, chain: str, updates: int) -> None:
-        """Say of a chain that is held that the journal has so many of its updates with all their checks."""
-        waiting = self._waiting[chain]
-        if any(rows <= updates for rows in waiting) and self._tried(lambda: self._tools.files.settle({chain: updates})):
-            self._waiting[chain] = [rows for rows in waiting if rows > updates]
 
     def _tried(self, ask: Callable[[], None]) -> bool:
         """Return whether the checkpoints' place does what it is asked; where it does not, the journal is told once."""
@@ -125,7 +120,8 @@ class ChainPool:
     def doubt(self, chain: str, *, from_start: bool) -> None:
         """Forget a chain that cannot be as it should be, and its file too where that may be so already."""
         self.drop(chain)
-        self._tools.files.forget(chain, from_start=from_start)
+        if from_start:
+            self._tools.files.forget(chain)
 
     def forget(self) -> None:
         """Drop all chains as they are: what held their fields is gone."""

@@ -69,7 +69,6 @@ class Producer(Stage[Volley, Block]):
             self._took.add(order.chain)
         if order.chain not in self._pool:
             return self._answer(order, missing=not order.release, released=order.release)
-        self._pool.settle(order.chain, order.settled)
         if order.release:
             return self._answer(order, step=self._pool.release(order.chain), saved=True, released=True)
         return None
@@ -151,8 +150,8 @@ class Producer(Stage[Volley, Block]):
         segments = held.take_segments() if not fault else [[] for _ in held.points]
         chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
         promised: list[Promise] = [
-            "none" if fault or not point.close() else self._promised(point, chi)
-            for point, chi in zip(held.points, chis, strict=True)
+            self._promised(point, chi) if rows else "none"
+            for point, chi, rows in zip(held.points, chis, segments, strict=True)
         ]
         if fault:
             self._pool.drop(order.chain)

@@ -11,15 +11,13 @@ the environment, as the packages behind `fsspec` take them, and are no part of a
 """
 
 import errno
-import hashlib
 import importlib
 import os
 import re
 import secrets
 import shutil
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,11 +32,6 @@ from .directory import sweep_folder, writable_directory
 
 OBJECTS: dict[str, str] = {"s3": "s3fs", "gs": "gcsfs", "memory": "fsspec"}
 """Kinds of object stores, with the package that knows each."""
-PAUSES_S = (0.2, 1.0)
-"""Before what failed is tried once more."""
-SEAL = b"metalforge chain"
-SEAL_BYTES = len(SEAL) + 8 + hashlib.sha256().digest_size
-"""What stands after the bytes of a checkpoint that is an object: what it is, how many they are, their SHA-256."""
 FIELD = "running.checkpoints"
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASS|CREDENTIAL|SAS", re.IGNORECASE)
 """In the names of variables whose values are not for messages."""
@@ -59,31 +52,20 @@ class CheckpointStoreError(MetalforgeError):
 class ChainFiles(ABC):
     """The checkpoints of one campaign, by chain. It goes to other processes as it is, and opens its place there.
 
-    Where configurations are checked, a checkpoint waits as `CHAIN.UPDATES.next` until the journal has all checks before
-    it, and then takes the place of the one before: it was written when some of them were on their way, and only from
-    before them they can be computed again.
+    Where configurations are checked, the checkpoint before the last one is kept too: the journal may lack checks of
+    configurations before the last one, and only from an earlier checkpoint they can be computed again.
     """
 
-    def settle(self, settled: Mapping[str, int], *, drop: bool = False) -> None:
-        """Say that the journal has so many updates of each chain with all their checks.
+    def forget(self, chain: str) -> None:
+        """Remove the checkpoints of a chain, which is to begin again."""
+        self._remove(_name(chain))
+        self._remove(_name(chain, before=True))
 
-        What waits for more may be dropped: a chain that is taken up begins before it.
-        """
-        for updates, chain, name in sorted(waits for name in self._names() if (waits := _waits(name)) is not None):
-            if chain in settled and updates <= settled[chain]:
-                self._move(name, _name(chain))
-            elif chain in settled and drop:
-                self._remove(name)
-
-    def forget(self, chain: str, *, from_start: bool) -> None:
-        """Remove the checkpoints of a chain that wait; where it is to begin again, the one before too."""
-        self.settle({chain: -1}, drop=True)
-        if from_start:
-            self._remove(_name(chain))
-
-    def save(self, chain: str, write: SaveTo, *, waits_at: int | None = None) -> None:
-        """Keep what is written as the checkpoint of a chain, or as one that waits there: whole, or not at all."""
-        self._save(_name(chain) if waits_at is None else f"{chain}.{waits_at}.next", write)
+    def save(self, chain: str, write: SaveTo, *, keep: bool = False) -> None:
+        """Keep what is written as the checkpoint of a chain, whole or not at all; `keep` the one that was there."""
+        if keep and self.has(chain):
+            self._move(_name(chain), _name(chain, before=True))
+        self._save(_name(chain), write)
 
     def take_over(self, others: "ChainFiles", chains: Iterable[str]) -> None:
         """Copy the checkpoints of chains from another place."""
@@ -101,8 +83,8 @@ class ChainFiles(ABC):
         """Return whether there is a checkpoint of a chain."""
 
     @abstractmethod
-    def reading(self, chain: str) -> AbstractContextManager[Path]:
-        """Give a file that holds the checkpoint of a chain; there is no such file where there is none."""
+    def reading(self, chain: str, *, before: bool = False) -> AbstractContextManager[Path]:
+        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -140,9 +122,9 @@ class ChainFolder(ChainFiles):
         """Return whether there is a checkpoint of a chain."""
         return (self.folder / _name(chain)).exists()
 
-    def reading(self, chain: str) -> AbstractContextManager[Path]:
-        """Give a file that holds the checkpoint of a chain; there is no such file where there is none."""
-        return nullcontext(self.folder / _name(chain))
+    def reading(self, chain: str, *, before: bool = False) -> AbstractContextManager[Path]:
+        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
+        return nullcontext(self.folder / _name(chain, before=before))
 
     def prepare(self) -> None:
         """See that checkpoints can be kept, before a campaign relies on it."""
@@ -184,7 +166,7 @@ class ChainFolder(ChainFiles):
 
 @dataclass(frozen=True, slots=True)
 class ChainObjects(ChainFiles):
-    """Objects below an address. One is written under another key and sealed before it has its own: never half of it."""
+    """Objects below an address. One is written under another key before it has its own: never half of it."""
 
     address: str
 
@@ -197,20 +179,18 @@ class ChainObjects(ChainFiles):
         return bool(self._ask("read", lambda store: store.exists(self.where(chain))))
 
     @contextmanager
-    def reading(self, chain: str) -> Iterator[Path]:
-        """Give a file that holds the checkpoint of a chain; there is no such file where there is none."""
+    def reading(self, chain: str, *, before: bool = False) -> Iterator[Path]:
+        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
         with TemporaryDirectory(prefix="metalforge-") as folder:
-            file, key = Path(folder) / _name(chain), self.where(chain)
+            file = Path(folder) / _name(chain)
 
-            def fetch(store: Any) -> bool:
-                with suppress(FileNotFoundError):
-                    store.get_file(key, str(file))
-                    return True
-                file.unlink(missing_ok=True)
-                return False
+            def fetch(store: Any) -> None:
+                try:
+                    store.get_file(self._key(_name(chain, before=before)), str(file))
+                except FileNotFoundError:
+                    file.unlink(missing_ok=True)
 
-            if self._ask("read", fetch):
-                _open_seal(file, key)
+            self._ask("read", fetch)
             yield file
 
     def prepare(self) -> None:
@@ -251,7 +231,7 @@ class ChainObjects(ChainFiles):
         with _trouble(self.address, "written"), TemporaryDirectory(prefix="metalforge-") as folder:
             file, scratch = Path(folder) / "checkpoint.h5", new_scratch()
             write(file)
-            size = _seal(file)
+            size = file.stat().st_size
 
             def put(store: Any) -> None:
                 store.put_file(str(file), self._key(scratch))
@@ -271,19 +251,16 @@ class ChainObjects(ChainFiles):
         return _below(self.address, name)
 
     def _ask(self, verb: str, what: Callable[[Any], T]) -> T:
-        """Return what the store answers, which is asked again if it does not at once."""
-        store = _file_system(self.address)
-        pauses_s = iter(PAUSES_S)
-        while True:
-            try:
-                store.invalidate_cache()  # others write there too
-                return what(store)
-            except Exception as error:  # every package has its own, most of them without a common base
-                pause_s = next(pauses_s, None)
-                if pause_s is None or isinstance(error, FileNotFoundError | PermissionError):
-                    # Not as its cause: a traceback would print text that may hold credentials.
-                    raise _unavailable(self.address, verb, error) from None
-                time.sleep(pause_s)
+        """Return what the store answers; the packages behind `fsspec` repeat what fails for a moment."""
+        try:
+            store = _file_system(self.address)
+            store.invalidate_cache()  # others write there too
+            return what(store)
+        except PluginError:
+            raise
+        except Exception as error:  # every package has its own, most of them without a common base
+            # Not as its cause: a traceback would print text that may hold credentials.
+            raise _unavailable(self.address, verb, error) from None
 
 
 def chain_files(directory: Path, address: str = "") -> ChainFiles:
@@ -343,38 +320,8 @@ def _below(address: str, name: str) -> str:
     return f"{address}{'' if address.endswith('/') else '/'}{name}"
 
 
-def _name(chain: str) -> str:
-    return f"{chain}.h5"
-
-
-def _waits(name: str) -> tuple[int, str, str] | None:
-    """Return where a checkpoint waits, the chain and the name; None for the name of anything else."""
-    found = re.fullmatch(r"(.+)\.([0-9]+)\.next", name)
-    return None if found is None else (int(found[2]), found[1], name)
-
-
-def _seal(file: Path) -> int:
-    """Add to a file what tells whether it is whole; return its size."""
-    with file.open("r+b") as stream:
-        digest, size = hashlib.file_digest(stream, "sha256").digest(), stream.tell()
-        stream.write(SEAL + size.to_bytes(8, "little") + digest)
-    return size + SEAL_BYTES
-
-
-def _open_seal(file: Path, key: str) -> None:
-    """Take the seal off a file that came from `key`, and see whether it is as it was written."""
-    with file.open("r+b") as stream:
-        size = stream.seek(0, os.SEEK_END) - SEAL_BYTES
-        stream.seek(max(size, 0))
-        seal = stream.read()
-        if not seal.startswith(SEAL):
-            raise SpecError(f"{key}: is cut off, or no campaign wrote it: {len(seal) + max(size, 0)} bytes, no seal")
-        if (written := int.from_bytes(seal[len(SEAL) :][:8], "little")) != size:
-            raise SpecError(f"{key}: must hold {written} bytes. Got {size}")
-        stream.truncate(size)
-        stream.seek(0)
-        if hashlib.file_digest(stream, "sha256").digest() != seal[len(SEAL) + 8 :]:
-            raise SpecError(f"{key}: is damaged: its bytes have another SHA-256 than those that were written")
+def _name(chain: str, *, before: bool = False) -> str:
+    return f"{chain}.before.h5" if before else f"{chain}.h5"
 
 
 def _file_system(address: str) -> Any:
@@ -388,8 +335,6 @@ def _file_system(address: str) -> Any:
             f"checkpoints at {address} need the package {package}, which is not installed\nhint: pip install "
             + ("'metalforge[ray]'" if package == "fsspec" else f"'metalforge[ray]' {package}")
         ) from error
-    except Exception as error:
-        raise _unavailable(address, "opened", error) from None
 
 
 @contextmanager
