@@ -1,7 +1,4 @@
-"""One pass of a conductor on a device: two calls, with the activation and the state on the host in between.
-
-On an emulator it is one native pass with the books of the two.
-"""
+"""One pass of a conductor on a device: two calls, with the activation and the state on the host in between."""
 
 from dataclasses import replace
 
@@ -13,7 +10,6 @@ from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
-from metalforge.hybrid.running.exact_steps import ExactReadout
 from metalforge.reservoir.heads import HeadValues
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
@@ -45,7 +41,6 @@ class DevicePass(ConductorRun):
         ranges = host.ranges_at(encoding_of(READOUT_PRECISION).activation_bits)
         self._ranges = ranges.u, ranges.s
         self._readout = self._on_device(weights)
-        self._exact = ExactReadout(self._readout, weights.units, self._bias, self._decode.native)
 
     @property
     def state(self) -> Reals:
@@ -63,8 +58,7 @@ class DevicePass(ConductorRun):
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
         frame = np.ascontiguousarray(x, self._dtype)
-        values = self._esn.step_then(frame, self._exact)
-        return self._read(self._decode.values(self.step(frame)) if values is None else values, frame)
+        return self._read(self._decode.values(self.step(frame)), frame)
 
     def through(self, frames: ArrayLike) -> HeadValues:
         """Step through frames (steps, features) of one chain; return every head after each.
@@ -75,9 +69,7 @@ class DevicePass(ConductorRun):
         if not len(given):
             return self._read(np.empty((0, self._width)), given)
         states = self._esn.run(given)
-        rows = tuple(len(given) * rows for rows in self._exact.rows)
-        values = self._programs.compute(self._exact.slots, lambda held: self._exact(states, given, held), rows)
-        return self._read(self._decode.values(self._outputs(states, given)) if values is None else values, given)
+        return self._read(self._decode.values(self._outputs(states, given)), given)
 
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
@@ -102,7 +94,6 @@ class DevicePass(ConductorRun):
             self._programs = DevicePrograms(self._programs.device)
             self._readout = self._on_device(replace(self._weights, w_out=self._w_out))
             sent = sum(program.layers[0].weights.nbytes for program in self._readout.compiled.programs)
-        self._exact = ExactReadout(self._readout, self._weights.units, self._bias, self._decode.native)
         return sent
 
     def _on_device(self, weights: EsnWeights) -> DeviceMatrix:

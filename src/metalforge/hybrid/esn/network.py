@@ -17,14 +17,13 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.measured import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
-from metalforge.hybrid.running.exact_steps import ExactReadout
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.files import as_weights
@@ -339,20 +338,6 @@ class HybridEsn(Closing):
         other.weights = weights
         other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
         return other
-
-    def step_then(self, u: Reals, then: ExactReadout) -> Doubles | None:
-        """Take one step and return what a readout on the same device makes of it, where the device is spared its calls.
-
-        None, and nothing has moved, where it must be called, and where `u` is not an array as it should be: `step`.
-        """
-        started = time.perf_counter()
-        found = None if self.path is None else self.path.step_then(u, self._state, then)
-        if found is None:
-            return None
-        self._state, made = found
-        self._steps += 1 if self._state.ndim == 1 else len(self._state)
-        self._host_s += time.perf_counter() - started
-        return made
 
     def close(self) -> None:
         """Take this network's programs off the device."""

@@ -27,7 +27,7 @@ from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, OnFailure
-from metalforge.hybrid.running.exact_steps import ExactReadout, ExactSteps
+from metalforge.hybrid.running.exact_steps import ExactSteps
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Affine, Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
@@ -246,13 +246,10 @@ class DevicePath:
 
     def step(self, u: Reals, s: Reals) -> Reals:
         """Return the states after inputs, of one sample or of a batch."""
-        exact = self.exact
-        if exact is not None and self._intact:
-            found = exact.step(u, s, backwards=self.by_turns and self._steps % 2 == 1)
-            if found is not None:
-                self._steps += 1
-                self.rows += self.rows_per_step * (1 if u.ndim == 1 else len(u))
-                return found
+        found = self.exact.step(u, s, backwards=self._backwards) if self.exact is not None and self._intact else None
+        if found is not None:
+            self._count(1, 1 if u.ndim == 1 else len(u))
+            return found
         return self._gathered(finite_input(np.atleast_2d(u)), np.atleast_2d(s)).reshape(s.shape)
 
     def run(self, u: Reals, s: Reals, out: Reals) -> bool:
@@ -261,15 +258,6 @@ class DevicePath:
             return False
         self._count(u.shape[1], u.shape[0])
         return True
-
-    def step_then(self, u: Reals, s: Reals, then: ExactReadout) -> tuple[Reals, Doubles] | None:
-        """Return the states after one step and what a readout makes of them; None where the device must be called."""
-        if self.exact is None or not self._intact or self.by_turns:
-            return None
-        found = self.exact.step_then(u, s, then)
-        if found is not None:
-            self._count(1, 1 if s.ndim == 1 else len(s))
-        return found
 
     def skip(self, steps: int) -> None:
         """Count steps that software took for a device that was lost."""

@@ -29,27 +29,14 @@ class ExactMatrix:
         self.first, self.outputs = first, outputs
         self.run: Callable[[Reals, Reals | None, Doubles], None] = native.run
         """y (outputs,) or (batch, outputs) from the first lines and the others, none where there are no others."""
-        self.values: Callable[[Reals, Reals | None, Any, Doubles], None] = native.values
-        """What a native decoder of heads makes of y, likewise."""
         self._whole = first == inputs
 
     @classmethod
-    def of(
-        cls,
-        compiled: CompiledLinear,
-        held: Sequence[Program],
-        dtype: Any,
-        first: int | None = None,
-        bias: Reals | None = None,
-    ) -> "ExactMatrix | None":
-        """Return the matrix, split where its ranges change or at `first`, with a `bias` that the host adds.
-
-        None where its lines are not such groups.
-        """
+    def of(cls, compiled: CompiledLinear, held: Sequence[Program], dtype: Any) -> "ExactMatrix | None":
+        """Return the matrix, split where its ranges change; None where its lines are not such groups."""
         encoding, ranges = compiled.programs[0].encoding, compiled.ranges
-        if first is None:
-            edges = np.flatnonzero(np.diff(ranges)) + 1
-            first = int(edges[0]) if edges.size else len(ranges)
+        edges = np.flatnonzero(np.diff(ranges)) + 1
+        first = int(edges[0]) if edges.size else len(ranges)
         if encoding.signed != "zero_point" or not _one_range(ranges[:first], ranges[first:]):
             return None
         module, weights = kernels(), _lines(held)
@@ -60,7 +47,7 @@ class ExactMatrix:
             len(ranges) - first,
             np.ascontiguousarray(scales),
             row_sums(weights, encoding.digits).astype(np.float64),
-            np.zeros(len(scales)) if bias is None else bias.astype(np.float64),
+            np.zeros(len(scales)),
             encoding.digits,
             encoding.activation_bits,
             levels / ranges[0],

@@ -86,7 +86,7 @@ class DevicePrograms:
         """What each slot had taken before it was given to a program here."""
         self._programs: dict[str, Program] = {}
         self._seen: set[str] = set()
-        self._traffic: dict[tuple[tuple[str, ...], tuple[int, ...]], list[tuple[DevicePrograms, int, int]]] = {}
+        self._traffic: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, int]] = {}
         self._compute: Callable[..., Any] | None = getattr(device, "compute", None)
         with _LOCK:
             self._shared = _DEVICES.setdefault(device, _Residents())
@@ -143,13 +143,12 @@ class DevicePrograms:
         rows: tuple[int, ...],
         rounds: int = 1,
         orders: Sequence[tuple[str, ...]] = (),
-        beside: "DevicePrograms | None" = None,
     ) -> T | None:
         """Return what `work` makes of these programs in place of calling them; None where they must be called.
 
         It stands for `rounds` calls of each with its number of chip `rows`, in the `orders` by turns (as `slots` are,
         without). Only an emulator can be spared its calls (`EmulatedDevice.compute`), and only programs that are all on
-        the chip already: the first call brings one there. Some of them may be those of another user, `beside`.
+        the chip already: the first call brings one there.
         """
         if self._compute is None:
             return None
@@ -165,25 +164,23 @@ class DevicePrograms:
             self.seconds += perf_counter() - start
             if found is None:
                 return None
-            for owner, bytes_in, bytes_out in self._carried(slots, rows, beside):
-                owner.bytes_in += rounds * bytes_in
-                owner.bytes_out += rounds * bytes_out
+            bytes_in, bytes_out = self._carried(slots, rows)
+            self.bytes_in += rounds * bytes_in
+            self.bytes_out += rounds * bytes_out
             if shared.tail is not slots or orders:
                 for slot in orders[(rounds - 1) % len(orders)] if orders else slots:
                     shared.use(slot)
                 shared.tail = () if orders else slots
         return found
 
-    def _carried(
-        self, slots: tuple[str, ...], rows: tuple[int, ...], beside: "DevicePrograms | None"
-    ) -> "list[tuple[DevicePrograms, int, int]]":
-        """Return the bytes in and out of a round of calls, by whose programs they are."""
+    def _carried(self, slots: tuple[str, ...], rows: tuple[int, ...]) -> tuple[int, int]:
+        """Return the bytes in and out of a round of calls."""
         if (known := self._traffic.get((slots, rows))) is None:
-            known = self._traffic[slots, rows] = []
-            for slot, n in zip(slots, rows, strict=True):
-                owner = self if beside is None or slot in self._programs else beside
-                layers = owner.program(slot).layers
-                known.append((owner, n * layers[0].inputs, n * layers[-1].units * POTENTIAL_BYTES))
+            calls = [(n, self.program(slot).layers) for slot, n in zip(slots, rows, strict=True)]
+            known = self._traffic[slots, rows] = (
+                sum(n * layers[0].inputs for n, layers in calls),
+                sum(n * layers[-1].units * POTENTIAL_BYTES for n, layers in calls),
+            )
         return known
 
     def bring(self, slot: str) -> None:
