@@ -54,7 +54,7 @@ class ChainAddress(NamedTuple):
     @property
     def digest(self) -> str:
         """Identify it."""
-        said = msgspec.json.encode((self.theory.moved_by, self.place, self.seed, self.stream))
+        said = msgspec.json.encode(((self.theory.table(),), self.place, self.seed, self.stream))
         return hashlib.sha256(said).hexdigest()
 
 

@@ -18,7 +18,7 @@ has a peak; a theory with engines or targets of its own replaces more of them.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -28,7 +28,15 @@ from metalforge.core.errors import PluginError, SpecError, UnknownNameError
 from metalforge.core.observables import Measured, find_observables, observables_of
 from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
 
+from .table import Described as Described
+from .table import Floats as Floats
+from .table import OrderParameter as OrderParameter
+from .table import Place as Place
 from .table import SpecTable
+from .table import Start as Start
+from .table import System as System
+from .table import TheoryWords as TheoryWords
+from .table import WideWork as WideWork
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from metalforge.conductor.features import ChainContext
@@ -54,77 +62,7 @@ NOTES = {
     "observe_every": ("Updates from one measurement of them to the next; rows between repeat the last", "updates"),
 }
 """What is said of the fields that every theory has."""
-System: TypeAlias = tuple[int, ...]
-"""Names a system."""
-Start: TypeAlias = str
-"""Where a chain begins: a word of its theory, such as hot or cold."""
 Target: TypeAlias = Literal["peak", "curve", "crossing"]
-Floats = NDArray[np.float64]
-
-
-class TheoryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a campaign is spoken of, on pages and in figures; symbols as text."""
-
-    coordinate: str
-    axis: str
-    """The coordinate as the label of an axis."""
-    coupling: str
-    """What people give instead of the coordinate, and `coupling_like` some."""
-    coupling_like: str
-    system: str
-    system_like: str
-    found: str
-    """What a campaign finds, and `missing` that it has not."""
-    missing: str
-    error_of: str
-    """What a target error is the error of, after a number."""
-    figure: str
-    """The title of the main figure, and what its two halves show: "" for none."""
-    shows: tuple[str, str]
-    columns: tuple[str, str, str]
-    """The coordinate and what is shown, as names of columns in files."""
-    chain: str = "chain"
-    chains: str = "Chains"
-    update: str = "update"
-
-
-class WideWork(NamedTuple):
-    """Updates of an order at least and at most, and how many times longer visits are than elsewhere."""
-
-    least: int
-    most: int
-    visit: int
-
-
-class OrderParameter(NamedTuple):
-    """An order parameter as text and figures write it, its square, and what times its variance is chi."""
-
-    text: str
-    math: str
-    square: str
-    volume: str = "V"
-
-
-class Described(NamedTuple):
-    """How a column of rows is shown: the heading of its mean, empty for none, and whether that has an error."""
-
-    name: str
-    label: str = ""
-    error: bool = True
-    transform: Callable[[Floats], Floats] = np.asarray
-    """What is averaged: the column itself, or something of every row."""
-    text: Callable[[float, float], str] | None = None
-    """The mean and its error in a table; None: as numbers with errors are written."""
-
-
-class Place(NamedTuple):
-    """Where a chain is: its system, its value of the coordinate, and where it began."""
-
-    system: System
-    at: float
-    start: Start
-
-
 Configuration: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a chain, by name."""
 
@@ -150,6 +88,10 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     """The orderings that it can run in; empty: all."""
     shortest_warmup: ClassVar[int] = 1
     """Updates of a chain's warm-up, at least: what looks at them has no word of fewer."""
+    size_law: ClassVar["SizeLaw | None"] = None
+    """How the peak moves with the size of a system; None where nothing is extrapolated."""
+    unit: ClassVar[str] = ""
+    """The unit of what is quoted, in words; empty for a pure number."""
     LEAST: ClassVar[dict[str, float]] = {"observe_every": 1}
 
     observables: tuple[str, ...] = ()
@@ -287,11 +229,6 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return why no sound chain has such arrays; empty where they may be right."""
         return ""
 
-    @property
-    def moved_by(self) -> tuple[Any, ...]:
-        """What decides how chains move, besides where they are: checkpoints of others are refused."""
-        return (self.table(),)
-
     def start_of(self, number: int) -> Start:
         """Return where the chain of this number begins, unless somebody wants another start."""
         return ("hot", "cold")[number % 2]
@@ -405,11 +342,6 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
             return Described(name, name)
         return Described(name, found.label, found.error, found.transform, found.text)
 
-    @property
-    def size_law(self) -> "SizeLaw | None":
-        """How the peak moves with the size of a system; None where nothing is extrapolated."""
-        return None
-
     def quoted(self, value: float, error: float) -> tuple[float, float]:
         """Return a result of the coordinate, and its error, as what is quoted."""
         return value, error
@@ -418,11 +350,6 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     def result_name(self) -> str:
         """What the result is called in files."""
         return f"{self.coordinate}_c"
-
-    @property
-    def unit(self) -> str:
-        """The unit of what is quoted, in words; empty for a pure number."""
-        return ""
 
     @property
     def analysis(self) -> "Analysis":

@@ -7,7 +7,6 @@ from scipy.optimize import curve_fit
 
 from metalforge.campaign.analysis.finite_size import analyse_volumes as analysed
 from metalforge.campaign.analysis.transition import Transition
-from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign.theory import FirstOrderLaw
 
 LAW = FirstOrderLaw()
@@ -158,14 +157,3 @@ def test_where_the_bend_is_most_of_the_error_a_larger_volume_is_asked_for():
     more = analyse_volumes([peak(n, on_line(n), 0.0002) for n in (12, 16, 24)])
     assert not any("larger system" in caution for caution in more.cautions)
     assert more.fit.error < 0.4 * few.fit.error
-
-
-def test_volumes_that_do_not_belong_together_are_refused():
-    with pytest.raises(SpecError, match="one family"):
-        analyse_volumes([peak(8, 5.69), peak(12, 5.89, nt=6)])
-    with pytest.raises(SpecError, match="each appear once"):
-        analyse_volumes([peak(8, 5.69), peak(8, 5.69)])
-    with pytest.raises(SpecError, match="at least one"):
-        analyse_volumes([])
-    with pytest.raises(SpecError, match="error > 0"):
-        analyse_volumes([peak(12, 5.69, 0.0), peak(16, 5.69), peak(24, 5.69)])

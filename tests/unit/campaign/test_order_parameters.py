@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis.selection import observe
-from metalforge.campaign.analysis.series import as_point
 from metalforge.campaign.spec import CampaignSpec, preset
-from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.order import ORDERS, order_of
 from metalforge.lattice.campaign.series import loop_series
@@ -34,7 +32,6 @@ def test_sea_quarks_change_the_order_parameter_unless_it_is_named():
 def test_a_series_without_one_has_the_modulus_of_the_loop():
     point = loop_series(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP)
     assert np.array_equal(point.order, np.abs(LOOP))
-    assert np.array_equal(as_point(point._replace(order=LOOP.real)).order, LOOP.real)
 
 
 def test_what_is_observed_is_the_chosen_order_parameter():
@@ -45,12 +42,6 @@ def test_what_is_observed_is_the_chosen_order_parameter():
     assert modulus.value == pytest.approx(512 * np.var(np.abs(LOOP)), rel=0.02)
     assert real.value == pytest.approx(512 * np.var(LOOP.real), rel=0.02)
     assert real.value > 5 * modulus.value
-
-
-@pytest.mark.parametrize("values", [np.zeros(3), np.full(400, np.nan)])
-def test_an_order_parameter_that_does_not_fit_its_rows_is_refused(values):
-    with pytest.raises(SpecError, match="order parameter"):
-        as_point(loop_series(5.6, (8, 8, 8, 4), PLAQUETTE, LOOP, order=values))
 
 
 def test_the_hash_of_a_spec_knows_the_choice():

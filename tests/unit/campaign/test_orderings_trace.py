@@ -351,7 +351,7 @@ def test_two_producers_agree_with_one(tmp_path, runs):
     one = trace(changed(running={"producers": 1}), tmp_path / "one")
     both = runs["C"]
     assert {visit.substrate for visit in one.of(Assigned)} == {"cpu:0"}
-    found = [locate(run.state.points(TARGET), seed=1, n_bootstrap=60) for run in (one, both)]
+    found = [locate(run.state.points(TARGET), seed=1, n_bootstrap=60).transition for run in (one, both)]
     pull = (found[0].result - found[1].result) / np.hypot(found[0].error, found[1].error)
     assert abs(pull) < 3
 

@@ -238,8 +238,8 @@ def test_the_replicas_of_a_result_are_drawn_once_for_page_figures_and_numbers(tm
     """At the end of a scan: the page with its figures, and the numbers that are printed."""
     from metalforge.campaign.analysis import evidence
 
-    located, runs = evidence.locate_with, []
-    monkeypatch.setattr(evidence, "locate_with", lambda *args, **named: runs.append(1) or located(*args, **named))
+    located, runs = evidence.locate, []
+    monkeypatch.setattr(evidence, "locate", lambda *args, **named: runs.append(1) or located(*args, **named))
     state = fold(ending(records_of(spec_of(), rows=400)))
     shown = Reported(state)
     write_report(shown, tmp_path)

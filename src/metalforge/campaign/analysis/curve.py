@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError
 from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
 from metalforge.statistics.reweight import ReweightedCurve, reweight
 
@@ -38,8 +37,6 @@ class TransitionCurve(NamedTuple):
 def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -> TransitionCurve:
     """Return the curves at those `coordinates` that at least 10 effective samples carry."""
     wanted = np.unique(np.asarray(coordinates, dtype=np.float64))
-    if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
-        raise SpecError(f"`coordinates` must be a list of finite numbers. Got {coordinates!r}")
     usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
     parts: list[ReweightedCurve] = []

@@ -29,7 +29,7 @@ from metalforge.statistics.mbar import NotLocated
 from .phases import Shape, phase_changes, shape_at
 from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
-from .transition import Located, Transition, locate_with
+from .transition import Located, Transition, locate
 
 Floats = NDArray[np.float64]
 NOT_APPLICABLE = "not applicable"
@@ -148,7 +148,7 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
     missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
     visited = _at_least("points visited", plan.visited, plan.points, missing)
     try:
-        found = locate_with(points, seed=seed, n_bootstrap=n_bootstrap)
+        found = locate(points, seed=seed, n_bootstrap=n_bootstrap)
     except NotLocated as problem:
         reason, *hint = str(problem).splitlines()
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))

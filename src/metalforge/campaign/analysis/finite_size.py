@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.theory import SizeLaw, System
-from metalforge.core.errors import SpecError
 
 from .transition import Transition
 
@@ -89,13 +88,10 @@ def analyse_volumes(peaks: Sequence[Transition], law: SizeLaw) -> FiniteSize:
 
 
 def extrapolate(peaks: Sequence[SystemPeak], law: SizeLaw) -> tuple[FiniteSizeFit | None, tuple[str, ...]]:
-    """Return the line through the systems on which it is expected, None for fewer than two, and what to mind."""
-    if not peaks:
-        raise SpecError("`peaks` must hold at least one system. Got none")
-    if len({law.family(peak.system) for peak in peaks}) > 1 or len({peak.system for peak in peaks}) < len(peaks):
-        raise SpecError(
-            "the systems must be of one family and each appear once. Got " + ", ".join(_name(peak) for peak in peaks)
-        )
+    """Return the line through the systems on which it is expected, None for fewer than two, and what to mind.
+
+    The systems are of one family, each once, and every peak has an error > 0.
+    """
     ordered = sorted(peaks, key=lambda peak: law.x(peak.system), reverse=True)
     used = [peak for peak in ordered if law.holds(peak.system)]
     where = f" with {law.holds_where}" if law.holds_where else ""
@@ -162,8 +158,6 @@ def _solve(peaks: Sequence[SystemPeak], law: SizeLaw) -> _Line:
     """Return the line by least squares, weighed by the errors and by a term q x^2 of the size that h has."""
     ratios = np.array([law.x(peak.system) for peak in peaks])
     errors, values = (np.array([getattr(peak, name) for peak in peaks]) for name in ("error", "result"))
-    if np.any(errors <= 0):
-        raise SpecError("every peak needs an error > 0 to be weighed\nhint: `locate` gives one")
     design = np.stack([np.ones(len(peaks)), -ratios], axis=1)
     # An h that is 0 by chance says little of q: that of the straight line is added with its error.
     straight = np.linalg.inv(design.T @ (design / errors[:, None] ** 2))

@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
 from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import ChainRows
 from metalforge.statistics.mbar import NotLocated, pair_overlap
 from metalforge.statistics.reweight import MIN_OVERLAP
 
-from .series import PointSeries, as_point
+from .series import PointSeries
 
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 20
@@ -85,12 +84,8 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     """
     if not points:
         raise NotLocated("no chain was measured\nhint: measure at a few places across the range first")
-    checked = [as_point(point) for point in points]
-    if len({tuple(point.system) for point in checked}) > 1:
-        raise SpecError(f"all chains must be of one system. Got {sorted({tuple(p.system) for p in checked})}")
-    checked.sort(key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1])))
     left, kept = [], []
-    for p in checked:
+    for p in sorted(points, key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1]))):
         reason = f"fewer than {FEWEST_ROWS} rows" if p.energy.size < FEWEST_ROWS else ""
         if p.superseded:
             reason = "from before chains exchanged couplings: it may never have tunnelled"
@@ -148,14 +143,13 @@ def measured_chi(order: Floats, spatial_volume: int, tau: float) -> tuple[float,
     return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
 
 
-def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
+def observe(point: PointSeries, *, id: str, cost: float) -> Observation | None:
     """Return chi of the order parameter of one chain with its error; None while the chain is too short to say.
 
     `id` names the chain and `cost` is what it took so far, warm-up included, in the campaign's units. The error is
     that of `measured_chi`, from tau_int of the order parameter rather than from the scatter of few squared
     fluctuations, which is small by chance in a short chain.
     """
-    point = as_point(series)
     order = point.order
     if order.size < OBSERVED_ROWS or np.ptp(order) == 0:
         return None

@@ -1,11 +1,9 @@
-"""`PointSeries`, what one chain measured at one value of the coordinate, and what reweighting needs of it."""
+"""`PointSeries`, what one chain measured at one value of the coordinate, the input of reweighting."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from metalforge.core.errors import SpecError
 
 System = tuple[int, ...]
 Floats = NDArray[np.float64]
@@ -40,17 +38,3 @@ class PointSeries(NamedTuple):
         """Return the first rows of it; None is all."""
         replica = None if self.replica is None else self.replica[:rows]
         return self._replace(energy=self.energy[:rows], order=self.order[:rows], replica=replica)
-
-
-def as_point(point: PointSeries) -> PointSeries:
-    """Return the series with its arrays as doubles, if it is one."""
-    energy, order = np.asarray(point.energy, np.float64), np.asarray(point.order, np.float64)
-    name = f"the series at {point.coordinate:g}"
-    if energy.ndim != 1 or energy.shape != order.shape:
-        raise SpecError(f"{name} must hold one E and one order parameter per row. Got {energy.shape} and {order.shape}")
-    for what, values in (("coordinate", np.array(point.coordinate)), ("E", energy), ("order parameter", order)):
-        if not np.all(np.isfinite(values)):
-            raise SpecError(
-                f"{name} must have a finite {what}. Got NaN or infinity\nhint: find out why the run diverged"
-            )
-    return point._replace(coordinate=float(point.coordinate), energy=energy, order=order)

@@ -25,7 +25,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
 from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
 from metalforge.statistics.mbar import NotLocated
 from metalforge.statistics.peak import half_width, refined_maxima
@@ -118,8 +117,8 @@ def chain_errors(points: Sequence[PointSeries], located: Located | None) -> dict
     return found
 
 
-def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
-    """Return where chi peaks, with its error from `n_bootstrap` replicas drawn from `seed`.
+def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Located:
+    """Return where chi peaks, with its error from `n_bootstrap` replicas drawn from `seed`, and what it rests on.
 
     Raises
     ------
@@ -127,13 +126,6 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
         Too little data, no two overlapping runs around a maximum, a maximum at the edge of what the runs cover, or a
         larger susceptibility measured somewhere that cannot be joined. The message says which, and what to measure.
     """
-    return locate_with(points, seed=seed, n_bootstrap=n_bootstrap).transition
-
-
-def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Located:
-    """Return what `locate` does, together with what it was found from."""
-    if n_bootstrap < 10:
-        raise SpecError(f"`n_bootstrap` must be at least 10. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
     usable, left = prepare(points)
     if not usable:
         raise NotLocated(f"all {len(left)} chains are too short: {left[0].reason}\nhint: run them for longer")

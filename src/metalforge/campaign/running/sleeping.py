@@ -40,9 +40,7 @@ def predictive_variance(book: Book, spec: CampaignSpec, system: System) -> float
     low, high = spec.theory.low, spec.theory.high
     x = (np.array([o.coordinate for o in told]) - low) / (high - low)
     with one_thread():
-        curves = Curves(
-            fit_processes(told, x, "log"), np.linspace(0, 1, GRID), GRID, PATHS, np.random.default_rng(spec.seed)
-        )
+        curves = Curves(fit_processes(told, x), np.linspace(0, 1, GRID), GRID, PATHS, np.random.default_rng(spec.seed))
     spread = curves.paths.var(axis=1)
     return float(np.interp(curves.peaks(), curves.x, spread).mean())
 

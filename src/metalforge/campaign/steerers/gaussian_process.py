@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import get_args
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError
 from metalforge.core.steering import SAME_POINT, HistorySteerer, Observation, Suggestion, distinct
 from metalforge.core.threads import one_thread
 from metalforge.statistics.estimate import with_error
 
 from .peak_prior import PeakPrior
-from .posterior import NOISE_FLOOR, Curves, PosteriorPeak, Processes, Transform, check_values, fit_processes
+from .posterior import NOISE_FLOOR, Curves, Processes, fit_processes
 
 Reals = NDArray[np.float64]
 BINS = 8
@@ -81,7 +80,7 @@ class GaussianProcess(HistorySteerer):
     `prior`, a mean and a width, is what is known of the peak beforehand (`peak_prior`). The first three points
     are then quantiles of it, widened by the reach so that both flanks are looked at, and afterwards paths count as
     often as its density at their maximum deserves; the rest of the `initial` points are new places that the process
-    chooses. It places points and is no part of `peak()`.
+    chooses.
     """
 
     name = "gaussian-process"
@@ -92,7 +91,6 @@ class GaussianProcess(HistorySteerer):
         high: float,
         *,
         initial: int = 5,
-        transform: Transform = "log",
         fresh_cost: float = 1.0,
         reach: float | None = None,
         grid: int = 201,
@@ -101,22 +99,9 @@ class GaussianProcess(HistorySteerer):
         prior: Sequence[float] | None = None,
     ) -> None:
         super().__init__(low, high)
-        if transform not in get_args(Transform):
-            raise UnknownNameError("transform", transform, get_args(Transform))
-        for name, value, least in (
-            ("initial", initial, 1),
-            ("grid", grid, 11),
-            ("paths", paths, 4 * BINS),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise SpecError(f"`{name}` must be at least {least}. Got {value}")
-        if not 1 <= fresh_cost < float("inf"):
-            raise SpecError(f"`fresh_cost` must be finite and at least 1. Got {fresh_cost}")
-        self.initial = initial
-        self.transform = transform
         if reach is not None and not 0 < reach < float("inf"):
             raise SpecError(f"`reach` must be a distance > 0. Got {reach}")
+        self.initial = initial
         self.fresh_cost = fresh_cost
         self.reach = reach
         self.grid = grid
@@ -130,8 +115,6 @@ class GaussianProcess(HistorySteerer):
 
     def expect(self, prior: Sequence[float] | None) -> None:
         """Take a mean and a width of the peak as what is known beforehand, in place of what was; None is nothing."""
-        if prior is not None and len(prior) != 2:
-            raise SpecError(f"`prior` must be a mean and a width. Got {len(prior)} numbers")
         self.prior = None if prior is None else (float(prior[0]), float(prior[1]))
         self._known: PeakPrior | None = None
         if self.prior is not None:
@@ -139,8 +122,9 @@ class GaussianProcess(HistorySteerer):
             self._known = known if known.is_followed else None
 
     def tell(self, observations: Sequence[Observation]) -> None:
-        """Take what came out; with `transform = "log"` every value must be positive."""
-        check_values(observations, self.transform)
+        """Take what came out; every value must be positive, to have a logarithm."""
+        if refused := [seen for seen in observations if seen.value <= 0]:
+            raise SpecError(f"a value must be positive. Got {refused[0].value} from observation `{refused[0].id}`")
         super().tell(observations)
         self._processes = self._pooled = self._even = None
 
@@ -154,15 +138,6 @@ class GaussianProcess(HistorySteerer):
             with one_thread():
                 chosen += self._informative(n - len(chosen), [*waiting, *(s.coordinate for s in chosen)])
         return chosen
-
-    def peak(self) -> PosteriorPeak:
-        """Return the posterior of the peak."""
-        if len(self.history.measured) < FEWEST:
-            raise SpecError(f"a peak wants at least {FEWEST} measured points. Got {len(self.history.measured)}")
-        with one_thread():
-            peaks = self._at(self._curves([]).peaks())
-        low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
-        return PosteriorPeak(float(middle), float(high - low) / 2, float(low), float(high))
 
     def _spread(self, waiting: list[float]) -> Suggestion | None:
         """Return the emptiest place of an even design while there is no curve to fit."""
@@ -246,7 +221,8 @@ class GaussianProcess(HistorySteerer):
     def _explained(self, found: Suggestion, curves: Curves, best: int, score: Reals) -> Suggestion:
         """Return a suggestion with what it was chosen from."""
         paths = curves.paths[best]
-        mean, width = self._fitted().scale.value(float(paths.mean()), float(paths.std()))
+        mean = float(np.exp(paths.mean() + self._fitted().offset))
+        width = mean * float(paths.std())
         shown = np.unique([*np.linspace(0, self.grid - 1, SHOWN - 1).round().astype(int), best])
         shown = shown[np.argsort(curves.x[shown], kind="stable")]
         return msgspec.structs.replace(
@@ -302,7 +278,7 @@ class GaussianProcess(HistorySteerer):
     def _fitted(self) -> Processes:
         if self._processes is None:
             observations = self._seen()
-            self._processes = fit_processes(observations, self._x([o.coordinate for o in observations]), self.transform)
+            self._processes = fit_processes(observations, self._x([o.coordinate for o in observations]))
         return self._processes
 
     def _expected_noise(self) -> float:

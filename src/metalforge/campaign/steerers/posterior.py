@@ -3,14 +3,14 @@ r"""The posterior of the place of a curve's maximum, from noisy points: many pat
     y_i = f(x_i) + noise of variance s_i^2,     f ~ GP(0, a^2 Matern_5/2(|x - x'| / l)),     x = place in the range
     peak = argmax f
 
-y is the logarithm of the value (`transform = "log"`): a susceptibility is positive, spans decades over a scan, and its
+y is the logarithm of the value: a susceptibility is positive, spans decades over a scan, and its
 error is a nearly constant part of its value, so that in the logarithm both the curve and its noise are tame. With a
 relative error r = error / value,
 
     s^2 = log(1 + r^2),     y = log(value) + s^2 / 2
 
-(the second term undoes the bias of the logarithm of a noisy mean). `transform = "linear"` takes y and s in units of
-the values' own spread, for curves that can be negative. The mean of y, weighted by its precision, is taken off.
+(the second term undoes the bias of the logarithm of a noisy mean). The mean of y, weighted by its precision, is taken
+off.
 
 The length l and the amplitude a are not chosen but averaged over: paths are drawn from the processes of a small grid
 of (l, a), as many from each as its evidence deserves. (C. E. Rasmussen and C. K. I. Williams, "Gaussian processes for
@@ -19,7 +19,7 @@ machine learning", 2006, chapters 2 and 5; the update of paths by a new point is
 
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
 
-Transform: TypeAlias = Literal["log", "linear"]
 Reals: TypeAlias = NDArray[np.float64]
 
 LENGTHS = np.geomspace(0.02, 0.4, 8)
@@ -45,15 +44,6 @@ JITTERS = (1e-9, 1e-7, 1e-5)
 """Added to the diagonal of a covariance, relative to a^2, until its Cholesky factor exists."""
 
 
-class PosteriorPeak(NamedTuple):
-    """Where the maximum is: median, half of the central 68 %, and that interval's ends."""
-
-    coordinate: float
-    error: float
-    low: float
-    high: float
-
-
 class Component(NamedTuple):
     """One process: its length, amplitude and share of the evidence, and what predicts from it.
 
@@ -68,27 +58,12 @@ class Component(NamedTuple):
 
 
 class Processes(NamedTuple):
-    """The fitted processes of one history at points x, with their evidence, and the noise of the points."""
+    """The fitted processes of one history at points x, and the noise of the points; y = log(value) - offset."""
 
     components: tuple[Component, ...]
     x: Reals
     noise: Reals
-    scale: "Scale"
-
-
-class Scale(NamedTuple):
-    """How values became y: (log or value / spread) - offset."""
-
     offset: float
-    spread: float | None
-    """Of the values; None: logarithms were taken."""
-
-    def value(self, mean: float, deviation: float) -> tuple[float, float]:
-        """Return a value and its width for a mean and a deviation of y."""
-        if self.spread is not None:
-            return (mean + self.offset) * self.spread, deviation * self.spread
-        value = float(np.exp(mean + self.offset))
-        return value, value * deviation
 
 
 class Curves:
@@ -168,9 +143,9 @@ def find_peaks(grid: Reals, paths: Reals) -> Reals:
     return np.asarray(grid[top] + shift * (grid[1] - grid[0]))
 
 
-def fit_processes(observations: Sequence[Observation], x: Reals, transform: Transform) -> Processes:
+def fit_processes(observations: Sequence[Observation], x: Reals) -> Processes:
     """Return the processes that explain the observations at x best, with shares in proportion to their evidence."""
-    y, noise, scale = _transformed(observations, transform)
+    y, noise, offset = logarithms(observations)
     pairs = [(float(length), float(amplitude)) for length in LENGTHS for amplitude in AMPLITUDES]
     correlations = {float(length): _matern(x, x, float(length)) for length in LENGTHS}
     covariances = np.stack([a * a * correlations[length] for length, a in pairs]) + np.diag(noise)
@@ -185,7 +160,7 @@ def fit_processes(observations: Sequence[Observation], x: Reals, transform: Tran
         Component(pairs[pair][0], pairs[pair][1], float(share), roots[pair], solved[pair])
         for pair, share in zip(best.tolist(), shares / shares.sum(), strict=True)
     ]
-    return Processes(tuple(components), x, noise, scale)
+    return Processes(tuple(components), x, noise, offset)
 
 
 def _matern(a: Reals, b: Reals, length: float) -> Reals:
@@ -201,31 +176,15 @@ def _predicted(component: Component, x: Reals, at: Reals) -> tuple[Reals, Reals]
     return cross.T @ component.solved, variance * _matern(at, at, component.length) - cross.T @ cross
 
 
-def check_values(observations: Sequence[Observation], transform: Transform) -> None:
-    """Return if every value can be transformed."""
-    for seen in observations:
-        if transform == "log" and seen.value <= 0:
-            raise SpecError(
-                f"a value must be positive to have a logarithm. Got {seen.value} from observation `{seen.id}`"
-                '\nhint: GaussianProcess(..., transform="linear")'
-            )
-
-
-def _transformed(observations: Sequence[Observation], transform: Transform) -> tuple[Reals, Reals, Scale]:
+def logarithms(observations: Sequence[Observation]) -> tuple[Reals, Reals, float]:
+    """Return y, the variances of its noise, and the offset that was taken off."""
     value = np.array([seen.value for seen in observations])
     error = np.array([seen.error for seen in observations])
-    spread = None
-    if transform == "log":
-        noise = np.log1p((error / value) ** 2)
-        y = np.log(value) + noise / 2
-    else:
-        spread = float(value.std()) or 1.0
-        noise = (error / spread) ** 2
-        y = value / spread
-    noise = np.maximum(noise, NOISE_FLOOR)
+    noise = np.log1p((error / value) ** 2)
+    y, noise = np.log(value) + noise / 2, np.maximum(noise, NOISE_FLOOR)
     # The curve's own spread is part of how far a point is from the mean: without it one exact point would decide.
     offset = float(np.average(y, weights=1 / (noise + AMPLITUDES[0] ** 2)))
-    return y - offset, noise, Scale(offset, spread)
+    return y - offset, noise, offset
 
 
 def _cholesky(covariance: Reals, variance: float) -> Reals:

@@ -107,6 +107,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     screened: ClassVar[bool] = True
     exchanges: ClassVar[bool] = True
+    size_law: ClassVar[SizeLaw] = FirstOrderLaw()
     orderings: ClassVar[tuple[str, ...]] = ()
     shortest_warmup: ClassVar[int] = SHORTEST
     wide: ClassVar[WideWork] = WideWork(256, 1024, visit=4)  # tens of thousands a second: deciding takes time, too
@@ -443,11 +444,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Return how a column is shown."""
         found = described(name)
         return Described(name, found.label, found.error, found.transform, found.text)
-
-    @property
-    def size_law(self) -> SizeLaw:
-        """The line of a first-order transition."""
-        return FirstOrderLaw()
 
     @property
     def report(self) -> "Report":
