@@ -3,6 +3,7 @@
 A mutant is read by a verb of its kind in another process (`reader`); what comes of it is any documented answer.
 """
 
+import hashlib
 import io
 import random
 import string
@@ -26,7 +27,7 @@ from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir import hotspring, tensors
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.sparse import Kind
-from metalforge.substrates.npu import flatbuffer, wire
+from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.compile import compile_linear
 from reference.onnx_models import constant, int4, model, node
 
@@ -289,28 +290,18 @@ def header_changed(data: bytes, rng: random.Random) -> bytes:
 
 def program_changed(data: bytes, rng: random.Random) -> bytes:
     """A program with other fields, whose checksum is right."""
-    record = flatbuffer.Reader(data).program()
+    record = msgspec.msgpack.decode(data[36:])
     place = rng.choice([record, record["encoding"], *record["layers"], *record["heads"]])
     name = rng.choice(list(place))
     value = place[name]
-    limits = {"B": 255, "H": 65535, "I": 2**32 - 1}
-    kinds = {**flatbuffer.PROGRAM, **flatbuffer.ENCODING, **flatbuffer.LAYER, **flatbuffer.HEAD}
-    if isinstance(value, int):
-        place[name] = min(max(0, _value(value, rng)), limits[kinds[name]])
-    elif isinstance(value, str):
-        place[name] = _value(value, rng)
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            place[name] = np.full(rng.choice([value.size, value.size + 1]), rng.choice(REALS), value.dtype)
-    elif isinstance(value, np.ndarray):
-        place[name] = np.frombuffer(rng.randbytes(value.nbytes), value.dtype)
+    if isinstance(value, bytes):
+        place[name] = rng.randbytes(rng.choice([len(value), len(value) + 8]))
     elif isinstance(value, list):
         place[name] = value * rng.choice([0, 2, 3])
-    try:
-        record["checksum"] = np.frombuffer(flatbuffer.checksum(record), "u1")
-        return flatbuffer.encode(record)
-    except Exception:  # what the format cannot say
-        return data[: rng.randrange(len(data))]
+    else:
+        place[name] = rng.choice([*INTEGERS, *REALS, *WORDS])
+    body = msgspec.msgpack.encode(record)
+    return wire.IDENTIFIER + hashlib.sha256(body).digest() + body
 
 
 def tensors_changed(data: bytes, rng: random.Random) -> bytes:

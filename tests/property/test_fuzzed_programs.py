@@ -1,5 +1,6 @@
 """Programs as bytes: every program comes back as it was, and damaged bytes never become another program."""
 
+import hashlib
 import struct
 import tracemalloc
 from contextlib import suppress
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from metalforge.substrates.npu import flatbuffer, wire
+from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import (
     Activation,
     Encoding,
@@ -26,8 +27,7 @@ BITS = st.sampled_from([1, 2, 4])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = TEXT.filter(str.isprintable)
 MEMORY = 32, 1 << 17
-"""Bytes a reader may use: this many for each byte read, and this many besides. 22 is the most that was seen, for many
-tiny layers; 1-bit weights become 8 times larger by nature."""
+"""Bytes a reader may use: this many for each byte read, and this many besides. 1-bit weights become 8 times larger."""
 
 
 @st.composite
@@ -111,6 +111,7 @@ def small():
 
 
 SMALL = wire.to_bytes(small())
+BODY = SMALL[36:]
 
 
 def verdict(data, wanted):
@@ -138,66 +139,46 @@ def test_every_truncation_is_noticed():
     assert not any(verdict(SMALL[:length], small()) for length in range(len(SMALL)))
 
 
-def test_every_single_flipped_bit_is_noticed_or_harmless():
-    harmless = 0
+def test_every_single_flipped_bit_is_noticed():
     for bit in range(8 * len(SMALL)):
         data = bytearray(SMALL)
         data[bit // 8] ^= 1 << bit % 8
-        harmless += verdict(data, small())
-    assert len(SMALL) > 300
-    # Harmless are the low bits of a table's size, which count its padding (three in each of five vtables), and the
-    # place of a field that is 0, when it leads to zeros again.
-    assert harmless <= 20
+        assert not verdict(data, small())
 
 
-def test_behind_a_right_checksum_too_there_is_a_valid_program_or_an_error(monkeypatch):
-    # Whoever can write a file can write its checksum: take the one that is there for right.
-    checksum = wire.checksum
+def sealed(body):
+    """Bytes whose checksum is right: whoever can write a file can write that."""
+    return wire.IDENTIFIER + hashlib.sha256(body).digest() + bytes(body)
+
+
+def test_behind_a_right_checksum_too_there_is_a_valid_program_or_an_error():
     loaded = []
-    with monkeypatch.context() as patch:
-        patch.setattr(wire, "checksum", lambda record: checksum(record) and record["checksum"].tobytes())
-        for bit in range(8 * len(SMALL)):
-            data = bytearray(SMALL)
-            data[bit // 8] ^= 1 << bit % 8
-            with suppress(ProgramError):
-                loaded.append(wire.from_bytes(data))
+    for bit in range(8 * len(BODY)):
+        data = bytearray(BODY)
+        data[bit // 8] ^= 1 << bit % 8
+        with suppress(ProgramError):
+            loaded.append(wire.from_bytes(sealed(data)))
     assert len(loaded) > 100
     assert all(values(wire.from_bytes(wire.to_bytes(program))) == values(program) for program in loaded)
 
 
-@pytest.mark.parametrize("value", [0, 1, 4, 8, len(SMALL), 0x7FFFFFFF, 0x80000000, 0xFFFFFFF8, 0xFFFFFFFF])
-def test_no_length_and_no_offset_can_be_forged(value):
-    changed = 0
-    for at in range(0, len(SMALL), 4):
-        data = bytearray(SMALL)
-        struct.pack_into("<I", data, at, value)
-        if data != SMALL:
-            changed += 1
-            assert not verdict(data, small())
-    assert changed > len(SMALL) // 8
-
-
 @settings(max_examples=150)
 @given(st.data())
-def test_pieces_of_a_file_in_other_places_are_noticed(data):
-    mixed = bytearray(SMALL)
+def test_pieces_of_a_file_in_other_places_give_a_program_or_an_error(data):
+    mixed = bytearray(BODY)
     for _ in range(data.draw(st.integers(1, 4))):
         length = data.draw(st.sampled_from([2, 4, 8, 32]))
-        source, target = (data.draw(st.integers(0, len(SMALL) // 2 - length // 2)) * 2 for _ in range(2))
-        mixed[target : target + length] = SMALL[source : source + length]
-    assert len(mixed) == len(SMALL)
-    verdict(mixed, small())
+        source, target = (data.draw(st.integers(0, len(BODY) - length)) for _ in range(2))
+        mixed[target : target + length] = BODY[source : source + length]
+    with suppress(ProgramError):
+        wire.from_bytes(sealed(mixed))
 
 
 @settings(max_examples=150)
-@given(st.binary(max_size=400), st.booleans(), st.booleans())
-def test_garbage_is_refused(garbage, identified, whole):
-    if identified:
-        garbage = garbage[:4].ljust(4, b"\0") + flatbuffer.IDENTIFIER + garbage[8:]
-    if whole:
-        garbage = garbage.ljust(-(-len(garbage) // 8) * 8, b"\0")
+@given(st.binary(max_size=400), st.booleans())
+def test_garbage_is_refused(garbage, with_checksum):
     with pytest.raises(ProgramError):
-        wire.from_bytes(garbage)
+        wire.from_bytes(sealed(garbage) if with_checksum else garbage)
 
 
 @settings(max_examples=40)
@@ -239,7 +220,7 @@ def tiny_layers(count):
         one_layer(1500, 1500),
         one_layer(1, 2000, heads=tuple(Head(name=str(i), start=i, width=1) for i in range(2000))),
         one_layer(1, 5000, heads=(Head(name="all", start=0, width=5000),)),
-        one_layer(1, 1, provenance=tuple((str(i), "") for i in range(1000))),
+        one_layer(1, 1, provenance=tuple((str(i), "") for i in range(2000))),
         one_layer(1, 1, schema="\N{SNOWFLAKE}" + "s" * (1 << 19)),
         Program(name="p", layers=tiny_layers(300)),
     ],
@@ -254,8 +235,8 @@ def test_reading_takes_memory_in_proportion_to_what_is_read(program):
 
 def test_lies_about_lengths_take_no_memory():
     largest = 0
-    for at in range(0, len(SMALL), 4):
-        data = bytearray(SMALL)
-        struct.pack_into("<I", data, at, 0x0FFFFFFF)
-        largest = max(largest, peak_bytes(data))
+    for at in range(len(BODY)):
+        data = bytearray(BODY)
+        struct.pack_into(">BI", data := data.ljust(at + 5, b"\0"), at, 0xC6, 0x0FFFFFFF)  # "here are 256 MB of bytes"
+        largest = max(largest, peak_bytes(sealed(data)))
     assert 0 < largest < MEMORY[1]

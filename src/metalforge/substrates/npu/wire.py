@@ -1,42 +1,97 @@
 """Programs as bytes: the same bytes for the same program, and safe to read whoever wrote them.
 
-The layout is FlatBuffers, in `wire_schema.fbs`; `flatbuffer` writes and reads its tables. Here they get their meaning,
-and the checksum is compared before a `Program` is built. Memory stays within a small multiple of the bytes read.
-Everything wrong is a `ProgramError` that names the field.
+    MFP1 | SHA-256 of what follows | MessagePack map with the fields of `_Stored`
 
-The checksum finds damage; it does not say who wrote a program. Schema and provenance are free text: show them quoted.
+Weights are packed row by row, 8 / bits to a byte with the lowest bits first; other arrays are little-endian. Everything
+wrong is a `ProgramError`. Memory stays within a small multiple of the bytes read. The checksum finds damage; it does
+not say who wrote a program. Schema and provenance are free text: show them quoted.
 """
 
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.files import PathLike, opened, replacing
 
-from .flatbuffer import MAX_BYTES, VERSION, Reader, Record, check_size, checksum, encode
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
 from .quantize import pack_bits, unpack_bits
 
-_ACTIVATIONS = (Activation.LINEAR, Activation.BOUNDED_RELU)
-_SIGNED = ("unsigned", "zero_point", "two_rail")
+IDENTIFIER = b"MFP1"
+MAX_BYTES = 1 << 28
+"""The largest file written or read. A full layer of 57334 inputs and 4096 units takes half of it."""
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+Name = Annotated[str, msgspec.Meta(max_length=400)]
+"""Printable: names end up in messages and on terminals."""
+
+
+class _Layer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Name
+    inputs: Count
+    units: Count
+    weight_bits: Count
+    input_bits: Count
+    activation: Activation
+    activation_bits: Count
+    weights: bytes
+    thresholds: bytes
+    act_steps: bytes
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Name
+    layers: Annotated[tuple[_Layer, ...], msgspec.Meta(max_length=1024)]
+    encoding: Encoding
+    heads: Annotated[tuple[Head, ...], msgspec.Meta(max_length=1 << 16)]
+    scales: bytes
+    schema: Annotated[str, msgspec.Meta(max_length=1 << 20)]
+    provenance: Annotated[tuple[tuple[Name, str], ...], msgspec.Meta(max_length=4096)]
+    ranges: bytes
 
 
 def to_bytes(program: Program) -> bytes:
-    """Return the program as a FlatBuffer: the same bytes for the same program."""
-    record = _to_record(program)
-    record["checksum"] = np.frombuffer(checksum(record), "u1")
-    data = encode(record)
-    check_size(len(data))
-    return data
+    """Return the program as bytes: the same ones for the same program."""
+    stored = _Stored(
+        name=program.name,
+        layers=tuple(map(_packed, program.layers)),
+        encoding=program.encoding,
+        heads=program.heads,
+        scales=program.scales.astype("<f8").tobytes(),
+        schema=program.schema,
+        provenance=program.provenance,
+        ranges=program.ranges.astype("<f8").tobytes(),
+    )
+    try:
+        body = msgspec.msgpack.encode(stored)
+    except UnicodeEncodeError as error:
+        raise ProgramError(f"texts of a program must be ones that UTF-8 can hold: {error.reason}") from error
+    _decoded(body)  # what cannot be read is not written
+    return IDENTIFIER + hashlib.sha256(body).digest() + body
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> Program:
     """Return the program that `to_bytes` was given; raises `ProgramError` for anything else, however it was made."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProgramError(f"a program is read from bytes. Got {type(data).__name__}")
-    check_size(memoryview(data).nbytes)
-    record = Reader(bytes(data)).program()
-    if record["checksum"].tobytes() != checksum(record):
-        raise ProgramError("`checksum` does not match the content: the program is damaged; get a fresh copy")
-    return _to_program(record)
+    begin, digest, body = bytes(data[:4]), bytes(data[4:36]), bytes(data[36:])
+    if begin != IDENTIFIER:
+        hint = "; a newer metalforge may read it" if begin[:3] == IDENTIFIER[:3] else ": not a program"
+        raise ProgramError(f"a program begins with {IDENTIFIER!r}. Got {begin!r}{hint}")
+    if hashlib.sha256(body).digest() != digest:
+        raise ProgramError("the checksum does not match the content: the program is damaged; get a fresh copy")
+    stored = _decoded(body)
+    return Program(
+        name=stored.name,
+        layers=tuple(_unpacked(layer, f"layers[{i}]") for i, layer in enumerate(stored.layers)),
+        encoding=stored.encoding,
+        heads=stored.heads,
+        scales=_numbers(stored.scales, "<f8", "scales").astype(np.float64),
+        schema=stored.schema,
+        provenance=stored.provenance,
+        ranges=_numbers(stored.ranges, "<f8", "ranges").astype(np.float64) if stored.ranges else np.zeros(0),
+    )
 
 
 def save(program: Program, path: PathLike) -> None:
@@ -52,78 +107,52 @@ def load(path: PathLike) -> Program:
         return from_bytes(stream.read(min(size, MAX_BYTES + 1)))  # read(n) sets n bytes aside, however short the file
 
 
-# Records: what the wire holds, with the meaning on one side and the bytes on the other.
+def _decoded(body: bytes) -> _Stored:
+    if len(body) > MAX_BYTES:
+        raise ProgramError(f"a program must be at most {MAX_BYTES} bytes. Got {len(body)}")
+    try:
+        stored = msgspec.msgpack.decode(body, type=_Stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProgramError(f"not a program: {error}") from error
+    for name in (stored.name, *(head.name for head in stored.heads), *(key for key, _ in stored.provenance)):
+        if not name.isprintable():
+            raise ProgramError(f"names must be printable characters. Got {name[:100]!r}")
+    return stored
 
 
-def _to_record(program: Program) -> Record:
-    return {
-        "version": VERSION,
-        "checksum": np.zeros(32, "u1"),
-        "name": program.name,
-        "layers": [
-            {
-                "name": layer.name,
-                "inputs": layer.inputs,
-                "units": layer.units,
-                "weight_bits": int(layer.weight_bits),
-                "input_bits": int(layer.input_bits),
-                "activation": _ACTIVATIONS.index(layer.activation),
-                "activation_bits": int(layer.activation_bits),
-                "weights": pack_bits(layer.weights, layer.weight_bits),
-                "thresholds": np.ascontiguousarray(layer.threshold, "<i4"),
-                "act_steps": np.ascontiguousarray(layer.act_step, "<f4"),
-            }
-            for layer in program.layers
-        ],
-        "encoding": {
-            "activation_bits": int(program.encoding.activation_bits),
-            "digits": int(program.encoding.digits),
-            "signed": _SIGNED.index(program.encoding.signed),
-        },
-        "heads": [{"name": h.name, "start": int(h.start), "width": int(h.width)} for h in program.heads],
-        "scales": np.ascontiguousarray(program.scales, "<f8"),
-        "schema": program.schema,
-        "provenance": [{"key": key, "value": value} for key, value in program.provenance],
-        "ranges": np.ascontiguousarray(program.ranges, "<f8"),
-    }
-
-
-def _to_program(record: Record) -> Program:
-    layers = tuple(_to_layer(fields, f"layers[{i}]") for i, fields in enumerate(record["layers"]))
-    encoding = record["encoding"] | {"signed": _choice(_SIGNED, record["encoding"]["signed"], "encoding.signed")}
-    if record["scales"].size == 0:  # would stand for the default
-        raise ProgramError("`scales` must have one entry per output. Got none")
-    return Program(
-        name=record["name"],
-        layers=layers,
-        encoding=Encoding(**encoding),
-        heads=tuple(Head(**fields) for fields in record["heads"]),
-        scales=record["scales"].astype(np.float64),
-        schema=record["schema"],
-        provenance=tuple((entry["key"], entry["value"]) for entry in record["provenance"]),
-        ranges=record["ranges"].astype(np.float64),
+def _packed(layer: FullyConnected) -> _Layer:
+    return _Layer(
+        name=layer.name,
+        inputs=layer.inputs,
+        units=layer.units,
+        weight_bits=layer.weight_bits,
+        input_bits=layer.input_bits,
+        activation=layer.activation,
+        activation_bits=layer.activation_bits,
+        weights=pack_bits(layer.weights, layer.weight_bits).tobytes(),
+        thresholds=layer.threshold.astype("<i4").tobytes(),
+        act_steps=layer.act_step.astype("<f4").tobytes(),
     )
 
 
-def _to_layer(fields: Record, where: str) -> FullyConnected:
-    inputs, units, bits = fields["inputs"], fields["units"], fields["weight_bits"]
-    weight_limits(bits)  # refuses other widths
-    for name in ("thresholds", "act_steps"):  # an empty one would stand for the default
-        if fields[name].size != units:
-            raise ProgramError(f"`{where}.{name}` must have {units} entries, one per unit. Got {fields[name].size}")
+def _unpacked(layer: _Layer, where: str) -> FullyConnected:
+    weight_limits(layer.weight_bits)  # refuses other widths
+    packed = np.frombuffer(layer.weights, np.uint8)
+    weights = unpack_bits(packed, layer.weight_bits, layer.inputs * layer.units, f"{where}.weights")
     return FullyConnected(
-        name=fields["name"],
-        weights=unpack_bits(fields["weights"], bits, inputs * units, f"{where}.weights").reshape(inputs, units),
-        weight_bits=bits,
-        input_bits=fields["input_bits"],
-        activation=Activation(_choice(_ACTIVATIONS, fields["activation"], f"{where}.activation")),
-        activation_bits=fields["activation_bits"],
-        threshold=fields["thresholds"].astype(np.int32),
-        act_step=fields["act_steps"].astype(np.float32),
+        name=layer.name,
+        weights=weights.reshape(layer.inputs, layer.units),
+        weight_bits=layer.weight_bits,
+        input_bits=layer.input_bits,
+        activation=layer.activation,
+        activation_bits=layer.activation_bits,
+        threshold=_numbers(layer.thresholds, "<i4", f"{where}.thresholds").astype(np.int32),
+        act_step=_numbers(layer.act_steps, "<f4", f"{where}.act_steps").astype(np.float32),
     )
 
 
-def _choice(choices: tuple[str, ...], code: int, where: str) -> str:
-    if code >= len(choices):
-        raise ProgramError(f"`{where}` must be one of the codes 0 .. {len(choices) - 1}. Got {code}")
-    return choices[code]
+def _numbers(data: bytes, kind: str, where: str) -> NDArray[Any]:
+    """Return the numbers in some bytes, at least one: an empty variable would stand for its default."""
+    if not data or len(data) % np.dtype(kind).itemsize:
+        raise ProgramError(f"`{where}` must be whole numbers of {np.dtype(kind).itemsize} bytes, at least one")
+    return np.frombuffer(data, kind)
