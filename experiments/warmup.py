@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.running.monitor import IN_A_ROW, Monitor
 from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.conductor.scores import CouplingInterval, chains_to_see, least_seen, over_couplings
+from metalforge.conductor.scores import CouplingInterval
 from metalforge.lattice.chain import ChainSpec
 
 from .cache import cached_arrays
 from .chains import Start, sweeping
+from .heads.scores import chains_to_see, least_seen, over_couplings
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread, words
 
 Doubles: TypeAlias = NDArray[np.float64]

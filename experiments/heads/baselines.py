@@ -26,13 +26,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from metalforge.conductor import heuristics
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import label_of
 from metalforge.conductor.scaling import transition_of
 from metalforge.core.arrays import Doubles
+from metalforge.lattice.campaign.theory import quenched_length
 from metalforge.statistics import gamma_method, mser
 
+from . import heuristics
 from .curves import curve_at, fit_curve_over, in_own_unit
 from .labels import WARMING, Example
 from .training import BASE, label_rows
@@ -119,9 +120,7 @@ def _published(label: str) -> Predictor | None:
         "phase": lambda e: heuristics.deconfined_probability(e.beta, _centre(e)),
         "cg_estimate": lambda e: heuristics.cg_iterations(_volume(e), e.chain.entry.mass),
         "param_suggest": lambda e: float(np.log(heuristics.step_parameters(_volume(e), e.chain.entry.length)[0])),
-        "quenched_length": lambda e: float(
-            np.log1p(heuristics.quenched_length(e.beta, e.chain.entry.dims[0], _centre(e)))
-        ),
+        "quenched_length": lambda e: float(np.log1p(quenched_length(e.beta, e.chain.entry.dims[0], _centre(e)))),
         "next_run": lambda e: heuristics.priority(e.beta, _centre(e)),
     }
     if label in by_chain:

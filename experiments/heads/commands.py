@@ -12,13 +12,14 @@ from experiments.plasma_heads.study import PlasmaHeads
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.layouts import layout as find_layout
-from metalforge.conductor.shipped import Provenance, default_scores, default_weights, save_with_provenance
+from metalforge.conductor.shipped import DEFAULT, Provenance, default_weights, save_with_provenance
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
 
 from .corpus_file import Corpus
 from .early_stop import stop_study
 from .report import stop_table
+from .scores import shipped_evaluation
 from .study import LatticeHeads, labelled
 from .training import fitted_before
 from .transition_fit import as_toml, fit_curve, peaks_of
@@ -165,7 +166,7 @@ def early_stop(
 ) -> None:
     """Judge how the shipped heads end warm-ups, on a corpus's test chains beside fixed lengths."""
     chains = labelled(_tested_on(Corpus, source, test))
-    factor = default_scores().thermalisation_stop.factor
+    factor = shipped_evaluation(DEFAULT).thermalisation_stop.factor
     found = stop_study(fitted_before(default_weights()), chains.test, chains.labeller, factor=factor)
     shown = stop_table(found)
     print_records(as_json, found, shown.title, shown.columns, shown.rows)

@@ -23,24 +23,38 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.conductor.features import SWEEPS
 from metalforge.conductor.layouts import TRAJECTORIES, label_of
-from metalforge.conductor.scores import CouplingInterval, StopRule, StopStudy, over_couplings
-from metalforge.conductor.trust import IN_A_ROW, SURE, first_sure, first_yes
+from metalforge.conductor.scores import CouplingInterval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .baselines import says
 from .labels import WARMING, Equilibrium, Example, Labeller
 from .predictions import values_of
+from .scores import StopRule, StopStudy, over_couplings
 from .training import Trained
 
+SURE, IN_A_ROW = 0.9, 3
+"""Probability above which the thermalisation head is sure, and frames in a row for which it must be."""
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
 PREMATURE = 0.01
 SHORTEST, LONGEST, MEASURED, CONTROL = 80, WARMING, 600, 3
 ALLOWED = 0.3
 Rule: TypeAlias = Callable[[Example], float]
+
+
+def first_yes(yes: NDArray[np.bool_]) -> int:
+    """Return the first index that says yes; the length where none does."""
+    return int(np.argmax(yes)) if yes.any() else len(yes)
+
+
+def first_sure(probability: Doubles, sure: float = SURE, in_a_row: int = IN_A_ROW) -> int:
+    """Return after how many frames the head has been sure for some in a row; one more than all if it was not."""
+    run = np.convolve(probability > sure, np.ones(in_a_row), mode="full")[: len(probability)] > in_a_row - 0.5
+    return first_yes(run) + 1
 
 
 def thermalisation_head(trained: Trained) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from metalforge.conductor.layouts import PEAK, TRAJECTORIES, label_of
 from metalforge.conductor.scaling import ScalingCurve, scaled_coupling, transition_curve, two_loop_peak
-from metalforge.conductor.scores import HeadScore, PeakScore, PeakSpread, skill_interval
+from metalforge.conductor.scores import HeadScore, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
@@ -30,6 +30,7 @@ from .baselines import baselines_for
 from .labels import Example, jittered, supposing
 from .predictions import layout_of, predictions, values_of
 from .routes import ROUTES, Route
+from .scores import PeakScore, PeakSpread
 from .training import Trained, label_rows, reservoir, train_heads
 from .transition_fit import LatticePeak, without
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from metalforge.conductor.features import SWEEPS
 from metalforge.conductor.layouts import label_of
-from metalforge.conductor.scores import FaultGate, FaultScore
 from metalforge.core.arrays import Doubles
 
 from .labels import RELAXED, Example
 from .predictions import values_of
+from .scores import FaultGate, FaultScore
 from .training import Trained
 
 RATE = 1e-5

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from experiments.corpora import Part
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
+from metalforge.conductor.scaling import scaled_coupling, transition_curve, transition_of
+from metalforge.core.advice import ExpectedPeak
 from metalforge.core.rows import PHASES
 from metalforge.statistics.gamma import pooled_tau
 
@@ -395,7 +396,7 @@ def _example(chain: ChainRecord, labeller: Labeller) -> Example:
     )
 
 
-def supposing(example: Example, transition: ExpectedTransition, label: float) -> Example:
+def supposing(example: Example, transition: ExpectedPeak, label: float) -> Example:
     """Return the chain as it looks where the transition is supposed to be elsewhere, with the label of the peak."""
     beta, inputs = example.beta, example.inputs.copy()
     for i, feature in enumerate(SCHEMA.features):

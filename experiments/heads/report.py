@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from metalforge.conductor.scores import FaultGate, HeadScore, HeadsEvaluation, StopStudy, least_seen
+from metalforge.conductor.scores import HeadScore
 from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout
 
 from .evaluation import NeitherPhase
+from .scores import FaultGate, HeadsEvaluation, StopStudy, least_seen
 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 

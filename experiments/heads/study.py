@@ -8,7 +8,7 @@ import msgspec
 
 from metalforge.conductor.layouts import PEAK
 from metalforge.conductor.scaling import transition_curve
-from metalforge.conductor.scores import HeadScore, HeadsEvaluation, TestedKind
+from metalforge.conductor.scores import HeadScore, TestedKind
 from metalforge.core.errors import SpecError
 from metalforge.core.pages import TextTable
 from metalforge.core.schema import HeadLayout
@@ -23,6 +23,7 @@ from .evaluation import evaluate, neither_phase, peak_study
 from .fault_gate import gate_study
 from .labels import Example, Labeller, context_of, examples, jittered
 from .report import tables
+from .scores import HeadsEvaluation
 from .training import fitted_before, reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 

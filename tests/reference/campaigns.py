@@ -66,9 +66,14 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
     records = [opened(spec)]
     if head:
         records.append(
-            Decided(at=BEGAN, what="head", by="thermalization", reason="skill +0.61", value=0.61, trusted=True)
+            Decided(at=BEGAN, what="head", by="quenched_length", reason="skill +0.61", value=0.61, trusted=True)
         )
         records.append(Decided(at=BEGAN, what="head", by="cg_estimate", reason="does not apply", trusted=False))
+        length = Decided(
+            at=BEGAN, what="cheap-length", by="head:quenched_length", head="quenched_length", trusted=True,
+            reason="read off an earlier chain", value=12.0, baseline=20.0, done="12 updates",
+        )  # fmt: skip
+        records += [length] * len(betas)
     now = BEGAN
     visit = 0
     for dims in spec.theory.volumes:
@@ -110,12 +115,9 @@ def records_of(spec, *, betas=BETAS, rows=2000, seed=5, warmup=WARMUP, relaxing=
                     what="warmup-ends",
                     chain=chain,
                     step=warmup,
-                    by="head:thermalization" if head else "rule:MSER",
-                    head="thermalization" if head else "",
+                    by="rule:MSER",
                     reason=f"MSER cuts at 9 of {warmup} updates",
-                    value=0.97 if head else None,
                     baseline=1.0,
-                    trusted=True if head else None,
                 )
             )
             middle = warmup + rows // 2

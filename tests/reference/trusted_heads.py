@@ -2,7 +2,7 @@
 
 import msgspec
 
-from metalforge.conductor.scores import HeadsEvaluation, TestedKind
+from metalforge.conductor.scores import HeadScores, TestedKind
 from metalforge.conductor.shipped import default_scores
 
 TRUSTED = ("thermalization", "phase", "anomaly", "cg_estimate", "rejection")
@@ -13,13 +13,10 @@ KINDS = (
 )
 
 
-def scores(*heads: str, unbiased: bool = True, **stop: float) -> HeadsEvaluation:
-    """Return the shipped scores with these heads trusted (`TRUSTED` without), and another rule of the early stop."""
-    found = default_scores()
-    study = msgspec.structs.replace(found.thermalisation_stop, **stop)
-    rules = tuple(msgspec.structs.replace(rule, unbiased=unbiased and rule.rule == "head") for rule in study.rules)
+def scores(*heads: str) -> HeadScores:
+    """Return the shipped scores with these heads trusted (`TRUSTED` without)."""
     judged = tuple(
-        msgspec.structs.replace(score, trusted=score.name in (heads or TRUSTED), skill=0.3) for score in found.heads
+        msgspec.structs.replace(score, trusted=score.name in (heads or TRUSTED), skill=0.3)
+        for score in default_scores().heads
     )
-    study = msgspec.structs.replace(study, rules=rules)
-    return msgspec.structs.replace(found, heads=judged, thermalisation_stop=study, tested_on=KINDS)
+    return HeadScores(heads=judged, tested_on=KINDS)

@@ -22,7 +22,7 @@ from metalforge.core.files import PathLike
 from .analysis.evidence import Evidence
 from .extending import Extension
 from .report.decisions import ResultPart
-from .report.heads import HeadAccount, accounts_of
+from .report.heads import NOTE, HeadAccount, Otherwise, accounts_of, otherwise
 from .report.page import notebook_html, write_report
 from .report.result import CampaignSummary, Reported, summary_of
 from .report.words import system_name
@@ -32,7 +32,6 @@ from .state import CampaignState, Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
-from .without_heads import NOTE, Otherwise, otherwise
 
 if TYPE_CHECKING:  # loaded where it is asked for
     from .counterfactual import Counterfactual

@@ -39,20 +39,14 @@ from .table import TheoryWords as TheoryWords
 from .table import WideWork as WideWork
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
-    from metalforge.conductor.features import ChainContext
-    from metalforge.conductor.scaling import ExpectedTransition
-    from metalforge.conductor.trust import EarlyStop
-    from metalforge.conductor.worker import Worker
-    from metalforge.reservoir.weights import EsnWeights
+    from metalforge.core.advice import Advisor, ExpectedPeak
 
     from .findings import Analysis
     from .report.parts import Report
     from .running.equipment import Tools
-    from .running.learning import Lessons
     from .running.orders import Snapshot
     from .running.point import PointChain
     from .running.together import LadderBatch
-    from .running.watch import HeadWatch
     from .spec import CampaignSpec
     from .state import ChainLog
 
@@ -259,45 +253,20 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """
         return 0
 
-    # -- heads of the conductor ----------------------------------------------------------------------------------------
+    # -- learned advice ------------------------------------------------------------------------------------------------
 
-    def head_context(self, at: float, system: System, start: Start) -> "ChainContext | None":
-        """Return what the features of heads see of a chain; None where no head was trained on chains like these."""
+    def advisor(self, *, profile: str = "", weights: Path | None = None) -> "Advisor | None":
+        """Return who reads the chains and advises, by a user's `weights` where they are given; None: nobody does.
+
+        The network runs on an emulated device where a `profile` is named.
+        """
+        if weights is not None:
+            raise SpecError(f"`screening.weights`: no head reads chains of `[{self.table()}]`. Got {weights}")
         return None
 
-    cheap_head: ClassVar[str] = ""
-    """The head that reads the number of cheaper updates off the first frame of an earlier chain; empty for none."""
-
-    def watch(self, worker: "Worker", chain: str, context: "ChainContext", rule: "EarlyStop | None") -> "HeadWatch":
-        """Return the connection of one chain to the worker that reads the heads, which also sends questions of its own.
-
-        `rule` ends a warm-up by the predictions of the heads; None where heads do not end warm-ups.
-        """
-        from .running.watch import HeadWatch
-
-        return HeadWatch(worker, chain, context, rule=rule)
-
-    @property
-    def integrated_by(self) -> str:
-        """How trajectories are integrated, where heads were tested on some."""
-        return ""
-
-    @property
-    def unused_heads(self) -> Mapping[str, str]:
-        """Heads that do not apply to these chains, with the reason."""
-        return {}
-
-    def expected(self, system: System) -> "ExpectedTransition | None":
+    def expected(self, system: System) -> "ExpectedPeak | None":
         """Return where a peak is expected before anything is measured; None where nothing is known of it."""
         return None
-
-    def lessons(self, spec: "CampaignSpec", weights: "EsnWeights") -> "Lessons | None":
-        """Return who reads off chains what heads should have said of them; None where they teach nothing."""
-        return None
-
-    def is_wrong(self, row: Mapping[str, float]) -> bool:
-        """Return whether a row is impossible, by the rule beside the anomaly head."""
-        return False
 
     # -- what rows say -------------------------------------------------------------------------------------------------
 

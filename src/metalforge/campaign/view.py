@@ -14,13 +14,15 @@ from typing import Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from metalforge.core.advice import NOT_ACTED_ON
+
 from .analysis.evidence import Evidence
 from .calling import FIELDS, What
 from .findings import target_looks
 from .report.heads import decisions_by_head
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState, ChainLog
-from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
+from .store.records import Assigned, Decided, Silicon
 from .theory import System, Target, Theory, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0

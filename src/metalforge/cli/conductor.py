@@ -30,7 +30,6 @@ def adopt(
     """
     import msgspec
 
-    from metalforge.campaign.running.own_weights import standings_of
     from metalforge.conductor.adopting import adopt as fold_in
     from metalforge.conductor.features import SCHEMA
     from metalforge.conductor.shipped import (
@@ -40,6 +39,7 @@ def adopt(
         read_provenance,
         save_with_provenance,
     )
+    from metalforge.conductor.standing import standings_of
     from metalforge.lattice.campaign.lessons import taught_by
     from metalforge.reservoir.files import expect_features, load_weights
 

@@ -331,7 +331,7 @@ def report(directory: Directory, beside: Beside = None, as_json: Json = False) -
     found = campaign.load(directory)
     path = found.report(beside=[campaign.load(other) for other in beside or ()])
     if as_json:
-        print_json({"report": str(path), "heads": found.result.heads, "answers": found.result.answers})
+        print_json({"report": str(path), "heads": found.result.heads})
     else:
         print_text(str(path))
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import stage_of
 from metalforge.campaign.spec import CampaignSpec
@@ -34,7 +33,7 @@ from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
 from .nodes import common_level, live_nodes
-from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here, system_error
+from .worker import LEVEL, HereFlag, NodeFacts, NodeWorker, halt_here, system_error
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -173,7 +172,6 @@ class RayMachines(Closing):
         self._failures: dict[str, int] = {}
         self._said: list[tuple[str, str]] = []
         self._fixed, self._producers = False, 0
-        self._graphs = 0
         self._grown = threading.Event()
         self._wake, self._over = threading.Event(), threading.Event()
         self._flag = FarFlag(self._wake.set)
@@ -213,17 +211,8 @@ class RayMachines(Closing):
         """Return the flag of all nodes."""
         return self._flag
 
-    def apart(self, spec: CampaignSpec) -> bool:
-        """Producers are elsewhere."""
-        return True
-
-    def lines(self, spec: CampaignSpec, heads: Heads) -> NodeReader:
-        """Return the reader that the lanes of a node share."""
-        return NodeReader(self._graphs, spec, heads)
-
     def start(self, graph: Pipeline) -> Run:
         """Start the graph here, with its producers on their nodes."""
-        self._graphs += 1
         stages = {stage_of(name): name for name in self._homes}
 
         def carried(spec: StageSpec) -> "Host | None":

@@ -17,13 +17,9 @@ from typing import Any
 import msgspec
 
 from metalforge import native
-from metalforge.campaign.running.equipment import OwnReader
-from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import check_room, lanes_here
 from metalforge.campaign.running.orders import Block
-from metalforge.campaign.running.watch import HeadWatch
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.quantities import EnergyMeter, Quantity
 from metalforge.core.substrate import SubstrateInfo
@@ -57,42 +53,6 @@ HALT = HereFlag()
 def halt_here() -> HereFlag:
     """Return the flag of this process: what a campaign's flag becomes when it travels."""
     return HALT
-
-
-class NodeReader(OwnReader):
-    """The reader of heads of a node: where it is sent, the lanes of one graph share what was made for the first.
-
-    Whoever asks does the work, one at a time.
-    """
-
-    def __init__(self, graph: int, spec: CampaignSpec, heads: Heads) -> None:
-        super().__init__(spec, heads)
-        self._graph = graph
-        self._making = Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reader_here, (self._graph, self._spec, self._heads)
-
-    def watch(self, known: ChainLog) -> HeadWatch | None:
-        """Return a chain's line to the worker of this process."""
-        with self._making:
-            return super().watch(known)
-
-    def leave(self) -> None:
-        """Nothing: other lanes ask on."""
-
-
-_READERS: dict[int, NodeReader] = {}
-_READING = Lock()
-
-
-def reader_here(graph: int, spec: CampaignSpec, heads: Heads) -> NodeReader:
-    """Return the reader of this process for the graph of a campaign; that of the graph before is not kept."""
-    with _READING:
-        if graph not in _READERS:
-            _READERS.clear()
-            _READERS[graph] = NodeReader(graph, spec, heads)
-        return _READERS[graph]
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,26 +5,19 @@ from typing import TYPE_CHECKING
 from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from .advisor import ConductorAdvisor
     from .features import ChainContext, FrameMaker
     from .layouts import CONDUCTOR_11, GPU_PREP_11
     from .program import ConductorProgram
-    from .questions import ComingTrajectory, HeadQuestion
-    from .reading import NetworkConductor
     from .shipped import default_provenance, default_scores, default_weights
-    from .trust import Trust
-    from .worker import Worker
 
 __all__ = [
     "CONDUCTOR_11",
     "GPU_PREP_11",
     "ChainContext",
-    "ComingTrajectory",
+    "ConductorAdvisor",
     "ConductorProgram",
     "FrameMaker",
-    "HeadQuestion",
-    "NetworkConductor",
-    "Trust",
-    "Worker",
     "default_provenance",
     "default_scores",
     "default_weights",

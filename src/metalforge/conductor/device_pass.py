@@ -17,7 +17,7 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .passes import ConductorRun, checked_frames, same_shape
+from .passes import ConductorRun, checked_frames
 
 READOUT_PRECISION = "W12A12"
 """Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
@@ -80,21 +80,6 @@ class DevicePass(ConductorRun):
         seen = np.concatenate([states, frames], axis=-1) if self._weights.passthrough else states
         found = self._readout(np.atleast_2d(seen)) + self._bias
         return np.asarray(found.reshape(*states.shape[:-1], self._width))
-
-    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
-        """Read by another readout of the same shape from now on, written over the one that the device holds.
-
-        Its weights go there as a variable (`set_variable`), or, where a chip holds them otherwise, as programs.
-        """
-        self._w_out, self._bias = same_shape(self._w_out, w_out), same_shape(self._bias, out_bias)
-        try:
-            sent = self._readout.push(self._w_out).bytes
-        except SpecError:  # larger weights may take more programs, so that no sum saturates
-            self._programs.close()
-            self._programs = DevicePrograms(self._programs.device)
-            self._readout = self._on_device(replace(self._weights, w_out=self._w_out))
-            sent = sum(program.layers[0].weights.nbytes for program in self._readout.compiled.programs)
-        return sent
 
     def _on_device(self, weights: EsnWeights) -> DeviceMatrix:
         return DeviceMatrix(_merged(weights, *self._ranges), self._programs, "conductor")

@@ -26,12 +26,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.advice import ExpectedPeak
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Phase
 from metalforge.core.schema import FeatureSchema
 
 from .plaquette import plaquette_of
-from .scaling import ExpectedTransition, scaled_coupling, spatial_extent, transition_on
+from .scaling import scaled_coupling, spatial_extent, transition_on
 
 Doubles: TypeAlias = NDArray[np.float64]
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
@@ -150,14 +151,6 @@ class _Seen(NamedTuple):
     """How far z and l of the last frame were from their slow means."""
 
 
-class _Ahead(NamedTuple):
-    """The frame of a trajectory under way: what was known of it, and what it gives."""
-
-    now: Doubles
-    seen: _Seen
-    frames: Frames
-
-
 class FrameMaker:
     """Makes the frames of one chain from its first update on.
 
@@ -169,14 +162,13 @@ class FrameMaker:
         Where the transition is taken to be; by default where `scaling.transition_of` says.
     """
 
-    def __init__(self, context: ChainContext, *, transition: ExpectedTransition | None = None) -> None:
+    def __init__(self, context: ChainContext, *, transition: ExpectedPeak | None = None) -> None:
         self.context = context
         self._trajectories = context.algorithm == "hmc"
         self._plaquette = plaquette_of(context.beta)
         self._sigma = self._plaquette.deviation / context.volume**0.5
         self._loop_unit, self._step_unit = context.n_s**1.5, context.tau * context.volume**0.25
         self._fixed = _fixed(context, transition)
-        self._ahead: _Ahead | None = None
         start = float(context.start == "cold")
         first = np.array([[start, start, start, 0.0, *(np.nan for _ in OF_TRAJECTORIES), 0.0]])
         none = first[:0]
@@ -190,28 +182,8 @@ class FrameMaker:
     def push(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Frames:
         """Take the next updates, by column as a run has them, and return the frames that they complete."""
         rows = self._rows(phase, columns)
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and len(rows) == 1 and np.array_equal(ahead.now, rows[0, _KNOWN_AHEAD], equal_nan=True):
-            # The frame that was made at a quarter of this trajectory.
-            self._seen, frames = ahead.seen._replace(rows=rows), ahead.frames
-        else:
-            self._seen, frames = self._after(rows)
+        self._seen, frames = self._after(rows)
         return frames
-
-    def coming(self, phase: Phase, n_steps: int, delta_h_quarter: float | None = None) -> Doubles:
-        """Return the frame (features,) of the trajectory under way; nothing is taken up.
-
-        With its energy error at a quarter of the steps it is the one that `push` will give for it.
-        """
-        if not self._trajectories:
-            raise SpecError("only a trajectory has a frame before it ends; these chains are sweeps")
-        known = {"n_steps": [float(n_steps)]} | {name: [0.0] for name in SEEN}
-        if delta_h_quarter is not None:
-            known["delta_h_quarter"] = [delta_h_quarter]
-        rows = self._rows(phase, known)
-        seen, frames = self._after(rows)
-        self._ahead = _Ahead(rows[0, _KNOWN_AHEAD], seen, frames)
-        return np.array(frames.values[0])
 
     def _rows(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Doubles:
         """Return updates as rows: what was seen, what a trajectory has, and whether it was a quench."""
@@ -343,11 +315,9 @@ class FrameMaker:
 _NAMES = tuple(feature.name for feature in SCHEMA.features)
 _OFFSETS, _SCALES = np.array([(feature.offset, feature.scale) for feature in SCHEMA.features]).T
 _ZEROS = np.zeros(2)
-_KNOWN_AHEAD = [len(SEEN) + OF_TRAJECTORIES.index(name) for name in ("delta_h_quarter", "n_steps")] + [-1]
-"""Columns of a row that its own frame has."""
 
 
-def _fixed(context: ChainContext, transition: ExpectedTransition | None) -> dict[str, Doubles]:
+def _fixed(context: ChainContext, transition: ExpectedPeak | None) -> dict[str, Doubles]:
     """Return the features that a chain has from the beginning; NaN where something is not known of it."""
     there = transition or transition_on(context.dims)
     fixed = {

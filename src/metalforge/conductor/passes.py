@@ -58,10 +58,6 @@ class ConductorRun(Closing):
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
 
-    @abstractmethod
-    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
-        """Read by another readout of the same shape from now on; return the bytes that went to a device."""
-
 
 class SoftwarePass(ConductorRun):
     """In software: one native call for the state, one for all heads."""
@@ -125,12 +121,6 @@ class SoftwarePass(ConductorRun):
         self._readout.outputs(state, given, outputs)
         return outputs
 
-    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
-        """Read by another readout of the same shape from now on."""
-        self._w_out, self._bias = same_shape(self._w_out, w_out), same_shape(self._bias, out_bias)
-        self._readout = Affine(self._w_out, self._bias, first=self._weights.units).native
-        return 0
-
     def _moved(self, frame: Reals) -> Reals:
         """Move the state by a frame, and return it."""
         try:  # the kernel looks at shapes and for numbers that are not finite: once is enough
@@ -146,13 +136,6 @@ class SoftwarePass(ConductorRun):
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def same_shape(before: Reals, after: Reals) -> Reals:
-    """Return a readout that takes the place of another, in its type; raises where it does not fit."""
-    if np.shape(after) != before.shape or not np.all(np.isfinite(after)):
-        raise SpecError(f"a readout is written over by a finite one of shape {before.shape}. Got {np.shape(after)}")
-    return np.ascontiguousarray(after, before.dtype)
 
 
 def checked_frames(frames: ArrayLike, weights: EsnWeights) -> Reals:

@@ -21,18 +21,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from math import asinh, log, pi
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-
-class ExpectedTransition(NamedTuple):
-    """The coupling of the peak, how far it may be off, and half the breadth of the peak."""
-
-    mean: float
-    error: float
-    width: float
+from metalforge.core.advice import ExpectedPeak
 
 
 class KnownExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,13 +50,13 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     width_power: float
     known: tuple[KnownExtent, ...] = ()
 
-    def __call__(self, n_t: int, n_s: float) -> ExpectedTransition:
+    def __call__(self, n_t: int, n_s: float) -> ExpectedPeak:
         """Return the transition on N_s^3 x N_t."""
         ratio = n_t / n_s
         here = next((one for one in self.known if one.n_t == n_t), None)
         large, error = (self.between(n_t), self.unit) if here is None else (here.mean, here.error)
         mean = large - self.finite_size * ratio**3
-        return ExpectedTransition(mean, error, self.width_at_two * (2 * ratio) ** self.width_power)
+        return ExpectedPeak(mean, error, self.width_at_two * (2 * ratio) ** self.width_power, self.source)
 
     def between(self, n_t: int) -> float:
         """Return the peak in large volumes as the polynomial has it."""
@@ -78,7 +72,7 @@ def transition_curve() -> ScalingCurve:
     return msgspec.toml.decode(files(__package__).joinpath("data/transition.toml").read_bytes(), type=ScalingCurve)
 
 
-def transition_of(n_t: int, n_s: float) -> ExpectedTransition:
+def transition_of(n_t: int, n_s: float) -> ExpectedPeak:
     """Return where the quenched transition is expected on N_s^3 x N_t."""
     return transition_curve()(n_t, n_s)
 
@@ -88,17 +82,17 @@ def spatial_extent(dims: Sequence[int]) -> float:
     return float(np.cbrt(np.prod(dims[:3])))
 
 
-def transition_on(dims: Sequence[int]) -> ExpectedTransition:
+def transition_on(dims: Sequence[int]) -> ExpectedPeak:
     """Return where the quenched transition is expected on a lattice."""
     return transition_of(dims[3], spatial_extent(dims))
 
 
-def scaled_coupling(beta: float, transition: ExpectedTransition) -> float:
+def scaled_coupling(beta: float, transition: ExpectedPeak) -> float:
     """Return x: how far a coupling is from the transition, in its widths; far away it grows as the logarithm."""
     return asinh((beta - transition.mean) / transition.width)
 
 
-def peak_of(reading: float, transition: ExpectedTransition) -> float:
+def peak_of(reading: float, transition: ExpectedPeak) -> float:
     """Return the coupling of the peak that a reading of `beta_priority` means."""
     return transition.mean + transition_curve().unit * reading
 

@@ -1,4 +1,4 @@
-r"""What is measured of heads, as records: scores on held-out chains, and what an early stop of warm-up costs.
+r"""Scores of heads on held-out chains, as records, and intervals of their skill.
 
 Chains of one coupling share its physics: what a rule does at another coupling is learnt from other couplings, not from
 more chains of the same. So intervals draw couplings again, with all their chains. A bootstrap over n = 5 draws is too
@@ -11,7 +11,7 @@ couplings they are nearly the least and the largest of the five.
 """
 
 from collections.abc import Iterable, Sequence
-from math import ceil, sqrt
+from math import sqrt
 from typing import Any, Literal
 
 import msgspec
@@ -22,12 +22,6 @@ from scipy.special import ndtr, stdtrit
 from metalforge.core.errors import SpecError
 
 from .features import ChainContext
-
-RESAMPLES = 20_000
-SEEN = 3.29
-"""Errors that a bias must be away from zero: 1.645 to be called one (5 %, one side) and 1.645 more to be seen in 95 %
-of all studies."""
-
 
 FEWEST_CAMPAIGNS = 5
 """Campaigns below which no adopted head is trusted: of four, all have a positive skill by chance once in sixteen times,
@@ -45,18 +39,7 @@ class CouplingInterval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return f"{self.value:+.2f} ({self.low:+.2f} .. {self.high:+.2f})"
 
 
-def over_couplings(values: Sequence[float]) -> CouplingInterval:
-    """Return the mean of one value per coupling, with the interval of drawing couplings again."""
-    n = len(values)
-    if n < 2:
-        raise SpecError(f"an interval over couplings needs at least two. Got {n}")
-    found = np.asarray(values, np.float64)
-    drawn = found[np.random.default_rng(15).integers(n, size=(RESAMPLES, n))].mean(axis=1)
-    low, high = np.quantile(drawn, _ends(n))
-    return CouplingInterval(value=float(found.mean()), low=float(low), high=float(high))
-
-
-def _ends(n: int) -> tuple[float, float]:
+def interval_ends(n: int) -> tuple[float, float]:
     """Return the percentiles of a 95 % interval from n draws."""
     beyond = float(ndtr(-sqrt(n / (n - 1)) * stdtrit(n - 1, 0.975)))
     return beyond, 1 - beyond
@@ -71,7 +54,7 @@ def skill_interval(
     if n < 2:
         raise SpecError(f"an interval over clusters needs at least two. Got {n}")
     drawn = sums[:, np.random.default_rng(15).integers(n, size=(resamples, n))].sum(axis=2)
-    low, high = np.quantile(_skills(drawn), _ends(n))
+    low, high = np.quantile(_skills(drawn), interval_ends(n))
     return CouplingInterval(value=float(_skills(sums.sum(axis=1))), low=float(low), high=float(high))
 
 
@@ -79,19 +62,6 @@ def _skills(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return skills; against a baseline that is never wrong there is nothing to gain."""
     perfect = np.where(sums[0] > 0, -1.0, 0.0)
     return np.asarray(np.where(sums[1] > 0, 1 - sums[0] / np.where(sums[1] > 0, sums[1], 1.0), perfect))
-
-
-def chains_to_see(bias: float) -> int:
-    """Return how many chains are needed to see a bias, in errors of one measurement, in 95 % of all studies.
-
-    The mean over n chains has the error 1 / sqrt(n) of a measurement's: n = (3.29 / bias)^2.
-    """
-    return ceil((SEEN / bias) ** 2)
-
-
-def least_seen(variance: float) -> float:
-    """Return the bias that is seen in 95 % of all studies, all in errors of a measurement: `variance` of the mean."""
-    return SEEN * sqrt(variance)
 
 
 class HeadScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,83 +141,6 @@ class AdoptedHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
 
-class PeakScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the peak is on an N_t that was left out: root mean squares in beta of what each says."""
-
-    n_t: int
-    clusters: int
-    head: float
-    curve: float
-    """The transition curve, an interpolation in N_t."""
-    two_loop: float
-
-
-class PeakSpread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a reading of the peak is off, in beta, up to a distance |x| from where the curve has it."""
-
-    x: float
-    error: float
-
-
-class FaultScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many chains with a fault are found within 64 updates, and after how many in the median; by rules and head."""
-
-    fault: str
-    chains: int
-    found_by_rules: float
-    found_with_head: float
-    delay_by_rules: float | None
-    delay_with_head: float | None
-
-
-class FaultGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gate: thresholds of one false alarm in 10^5 updates of training chains, and what they did on test chains."""
-
-    threshold: float
-    """Of the anomaly head."""
-    band: float
-    """Of the plaquette, in deviations from the chain's running mean."""
-    updates: int
-    """Of sound test chains."""
-    alarms_by_rules: int
-    alarms_with_head: int
-    faults: tuple[FaultScore, ...]
-
-
-class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: its mean length, the share of chains it stops before their label, and the bias it leaves.
-
-    Biases are means over clusters of (visit - equilibrium) in errors of one visit, of hot and of cold chains apart,
-    with intervals that draw clusters again. A rule is unbiased where all four intervals are within +-0.3.
-    """
-
-    rule: str
-    length: float
-    premature: float
-    plaquette_hot: CouplingInterval
-    plaquette_cold: CouplingInterval
-    polyakov_hot: CouplingInterval
-    polyakov_cold: CouplingInterval
-    unbiased: bool
-
-
-class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How warm-ups may be ended: what was measured, and every rule."""
-
-    lattices: int
-    clusters: int
-    chains: int
-    """Of one start."""
-    shortest: int
-    longest: int
-    measured: int
-    sure: float
-    in_a_row: int
-    factor: float
-    """The head's rule: this many times the frames until it was sure; chosen on training chains."""
-    rules: tuple[StopRule, ...]
-
-
 class TestedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Chains of one kind that heads were trained and tested on: what their scores are about."""
 
@@ -300,17 +193,9 @@ class TestedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 _MOVES = {"heatbath": "heat bath sweeps", "hmc": "HMC trajectories"}
 
 
-class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the heads of a layout are worth on held-out chains."""
+class HeadScores(msgspec.Struct, frozen=True, kw_only=True):
+    """What the heads of a layout are worth on held-out chains, of which kinds these were."""
 
     heads: tuple[HeadScore, ...]
-    thermalisation_stop: StopStudy
     tested_on: tuple[TestedKind, ...] = ()
     """The chains that all of it is about."""
-    peak: tuple[PeakScore, ...] = ()
-    peak_spread: tuple[PeakSpread, ...] = ()
-    gate: FaultGate | None = None
-    unknown: tuple[str, ...] = ()
-    """Couplings whose hot and cold chains do not agree: they have no equilibrium, and no labels of it."""
-    test_seeds: tuple[int, ...] = ()
-    """Of the random numbers of the test chains."""

@@ -18,7 +18,7 @@ from metalforge.reservoir import tensors
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .scores import AdoptedHead, HeadsEvaluation
+from .scores import AdoptedHead, HeadScores
 
 ENTRY = "provenance"
 
@@ -67,9 +67,9 @@ def shipped_weights(layout: str) -> EsnWeights:
 
 
 @cache
-def shipped_scores(layout: str) -> HeadsEvaluation:
+def shipped_scores(layout: str) -> HeadScores:
     """Return what that network is worth on held-out chains."""
-    return msgspec.json.decode((FOLDER / f"{layout}.json").read_bytes(), type=HeadsEvaluation)
+    return msgspec.json.decode((FOLDER / f"{layout}.json").read_bytes(), type=HeadScores)
 
 
 def default_weights() -> EsnWeights:
@@ -77,7 +77,7 @@ def default_weights() -> EsnWeights:
     return shipped_weights(DEFAULT)
 
 
-def default_scores() -> HeadsEvaluation:
+def default_scores() -> HeadScores:
     """Return what it was worth on held-out chains."""
     return shipped_scores(DEFAULT)
 

@@ -7,7 +7,7 @@ before are computed again and must come out the same.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -73,13 +73,10 @@ class ChainRun(LoggedRun[WarmUp]):
         """Steps of a trajectory; None for sweeps."""
         return self.chain.spec.hmc.n_steps if self.chain.spec.has_trajectories else None
 
-    def step(self, *, at_quarter: Callable[[float], None] | None = None) -> Row:
-        """Make one update and return its row; one that fails raises and leaves the run where it was.
-
-        `at_quarter` is told the energy violation at a quarter of a trajectory.
-        """
+    def step(self) -> Row:
+        """Make one update and return its row; one that fails raises and leaves the run where it was."""
         phase, steps, look = self.phase, self.n_steps, Look(self.chain)
-        probe = None if steps is None or phase == "quench" else self._probe(look, at_quarter)
+        probe = None if steps is None or phase == "quench" else self._probe(look)
         tested = phase == "measure" or self.warmup.tests(self.chain.spec)
         began = time.perf_counter()
         with self._finite():
@@ -187,14 +184,12 @@ class ChainRun(LoggedRun[WarmUp]):
             f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
         )
 
-    def _probe(self, look: Look, at_quarter: Callable[[float], None] | None) -> "EnergyProbe | None":
-        if at_quarter is None and "delta_h_quarter" not in self.log.columns:
+    def _probe(self, look: Look) -> "EnergyProbe | None":
+        if "delta_h_quarter" not in self.log.columns:
             return None
         from .hmc import EnergyProbe
 
         def seen(energy: "MidEnergy") -> None:
             look.delta_h_quarter = energy.delta_h
-            if at_quarter is not None:
-                at_quarter(energy.delta_h)
 
         return EnergyProbe((0.25,), seen)

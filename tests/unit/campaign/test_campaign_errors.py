@@ -12,8 +12,6 @@ import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.equipment import HeadReader
-from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec
 from metalforge.campaign.store import DirectoryLockedError, JournalError, read_journal
 from metalforge.campaign.store.records import Record
@@ -168,13 +166,12 @@ def test_a_campaign_whose_directory_is_gone_can_be_asked_to_stop(tmp_path):
         assert campaign.halted
 
 
-def test_a_device_is_given_back_where_its_worker_fails(monkeypatch):
-    reader, given_back = HeadReader(ROUNDS, load_heads(ROUNDS)), []
-    reader.worker.close()
-    monkeypatch.setattr(reader, "device", SimpleNamespace(close=lambda: given_back.append("device")))
-    monkeypatch.setattr(reader, "worker", SimpleNamespace(close=dead))
+def test_a_device_is_given_back_where_its_network_fails(monkeypatch):
+    advisor, given_back = ROUNDS.theory.advisor(), []
+    monkeypatch.setattr(advisor, "device", SimpleNamespace(close=lambda: given_back.append("device")))
+    monkeypatch.setattr(advisor, "_run", SimpleNamespace(close=dead))
     with pytest.raises(OSError, match="Input/output"):
-        reader.close()
+        advisor.close()
     assert given_back == ["device"]
 
 

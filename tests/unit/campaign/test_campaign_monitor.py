@@ -44,17 +44,3 @@ def test_looks_are_rare_and_none_comes_before_the_shortest_warm_up():
     assert looks[0] == POLICY.shortest
     assert set(np.diff(looks)) == {LOOK_EVERY}
     assert not any(Monitor(POLICY, early=False).due(n) for n in range(400))
-
-
-def test_an_untrusted_head_is_recorded_and_the_rule_decides():
-    series = relaxing(2.0, 200, 1)
-    verdict = Monitor(POLICY).look(series, series, lambda: (False, 0.2))
-    assert verdict.ends
-    assert (verdict.by, verdict.head, verdict.trusted) == ("rule:MSER", 0.2, False)
-
-
-def test_a_trusted_head_decides_and_the_rule_is_recorded():
-    series = relaxing(2.0, 200, 1)
-    verdict = Monitor(POLICY, head_trusted=True).look(series, series, lambda: (False, 0.2))
-    assert not verdict.ends
-    assert (verdict.by, verdict.rule, verdict.trusted) == ("head:thermalization", 1.0, True)

@@ -1,5 +1,6 @@
 """Where a peak is expected is a decision of the journal, by scouts, head, curve or user; it places visits alone."""
 
+from dataclasses import replace
 from math import hypot
 
 import msgspec
@@ -10,16 +11,17 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import Reported
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, PeakPriors, combined
-from metalforge.campaign.running.heads import load_heads
+from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, PeakPriors
 from metalforge.campaign.running.suggestions import AskAhead
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Decided, Estimated, Record, Screened
+from metalforge.conductor.advisor import combined
 from metalforge.conductor.features import ChainContext
-from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
+from metalforge.conductor.scaling import peak_of, transition_curve, transition_of
+from metalforge.core.advice import ExpectedPeak
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Suggestion
 from metalforge.lattice.campaign import Lattice
@@ -171,17 +173,10 @@ def test_scouts_speak_for_larger_volumes_and_better_once_they_are_established(qu
     assert state.expected(LARGE).by == first.by
 
 
-def trusted_heads(spec):
-    """The shipped heads, as they would stand if the head had earned its trust on these chains."""
-    from dataclasses import replace
-
-    heads = load_heads(spec)
-    return replace(heads, trusted={**heads.trusted, HEAD: True}, domain=None)
-
-
 def test_a_trusted_head_refines_the_curve_and_is_no_part_of_a_replay_without_heads():
-    state, heads = opened(ROUNDS), trusted_heads(ROUNDS)
-    speak = PeakPriors(ROUNDS, heads)
+    state, advisor = opened(ROUNDS), ROUNDS.theory.advisor()
+    advisor.heads = replace(advisor.heads, trusted={HEAD: True}, domain=None)
+    speak = PeakPriors(ROUNDS, advisor)
     state.apply(speak.news(state, SMALL))
     reading = 0.5
     for number in range(3):
@@ -199,7 +194,7 @@ def test_a_trusted_head_refines_the_curve_and_is_no_part_of_a_replay_without_hea
     state.apply(said)
     assert state.expected(SMALL).by == READ
     assert state.expected(SMALL, by_heads=False).by == RULE
-    assert PeakPriors(ROUNDS, load_heads(ROUNDS)).news(opened(ROUNDS), SMALL).by == RULE
+    assert PeakPriors(ROUNDS, ROUNDS.theory.advisor()).news(opened(ROUNDS), SMALL).by == RULE
 
 
 class Follows:
@@ -259,7 +254,7 @@ def test_visits_that_are_decided_together_are_compared_in_order_of_beta():
 
 
 def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():
-    curve, held_out = ExpectedTransition(5.1, 0.05, 0.01), 0.01
+    curve, held_out = ExpectedPeak(5.1, 0.05, 0.01), 0.01
     readings = [5.12 + 0.001 * (-1) ** i for i in range(200)]
     mean, width = combined(readings, held_out, curve)
     assert width == pytest.approx((held_out**-2 + curve.error**-2) ** -0.5, rel=0.01)

@@ -1,19 +1,15 @@
 """What no sound chain gives is not written: a campaign with faults has the bits of one without."""
 
 import json
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.heads import accounts_of
 from metalforge.campaign.report.result import Reported
 from metalforge.campaign.report.sections_of_run import decisions_section
-from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running import point
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget
 from metalforge.core.errors import InternalError
 from metalforge.lattice import GaugeField
@@ -127,36 +123,6 @@ def test_a_chain_that_jumps_to_another_phase_is_not_at_fault(tmp_path, monkeypat
     plaquette = state.chains["c0000"].column("plaquette")
     assert max(plaquette) - np.mean(plaquette[:300]) > 10 * np.std(plaquette[:300])
     assert faults_of(state) == []
-
-
-def test_the_anomaly_head_flags_where_it_is_trusted_and_what_comes_out_again_is_kept(sound, tmp_path, monkeypatch):
-    def trusting(spec):
-        heads = load_heads(spec)
-        return replace(heads, trusted={**heads.trusted, "anomaly": True}, domain=None, unused={}, alarm=0.0)
-
-    monkeypatch.setattr(campaign_module, "load_heads", trusting)
-    state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
-    assert {found[1:] for found in faults_of(state)} == {("head:anomaly", "thrown away"), ("head:anomaly", "kept")}
-    assert all(d.trusted and d.head == "anomaly" and 0 <= d.value <= 1 for d in state.decisions if d.what == "fault")
-    for chain in state.chains.values():
-        own, other = chain.column("plaquette"), sound.chains[chain.id].column("plaquette")
-        both = min(len(own), len(other))
-        assert both
-        assert list(own[:both]) == list(other[:both])
-    account = accounts_of(state)["anomaly"]
-    assert account.acts
-    assert account.decisions["fault"] == sum(found[2] == "thrown away" for found in faults_of(state))
-
-
-def test_blocks_that_a_trusted_head_lets_pass_are_no_decisions_of_it(tmp_path, monkeypatch):
-    def trusting(spec):
-        heads = load_heads(spec)
-        return replace(heads, trusted={**heads.trusted, "anomaly": True}, domain=None, unused={}, alarm=2.0)
-
-    monkeypatch.setattr(campaign_module, "load_heads", trusting)
-    state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
-    account = accounts_of(state)["anomaly"]
-    assert (account.acts, account.decisions) == (False, {})
 
 
 @pytest.mark.parametrize("fault", ["wrong_beta", "stuck_stream"])

@@ -19,20 +19,14 @@ from metalforge.campaign.state import PEAK_PRIOR, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Decided, Record
 from metalforge.campaign.view import view_of
-from metalforge.campaign.without_heads import rule_ends_warmup
 from metalforge.cli.main import app
 from metalforge.core.errors import SpecError
 from metalforge.dashboard.following import Followed
 from metalforge.dashboard.payloads import decisions_sent
-from reference.campaigns import BEGAN, WARMUP, ending, records_of, spec_of
+from reference.campaigns import BEGAN, ending, records_of, spec_of
 from reference.small_campaigns import ROUNDS
 
 SPEC = msgspec.structs.replace(spec_of(), warmup=WarmUpPolicy(longest=100, shortest=20))
-COUNTS = {"asked": 9, "heads": 5, "late": 2, "deadline": 1, "untrusted": 1, "rows": 700, "rows_lost": 0}
-
-
-def note(counts):
-    return Decided(at=BEGAN, what="reader", by="worker", reason="counted", counts=counts)
 
 
 def kept(records, directory):
@@ -45,18 +39,9 @@ def kept(records, directory):
 
 @pytest.fixture(scope="module")
 def acted(tmp_path_factory):
-    """A finished campaign in which a head ended the warm-ups, after a look by the journal's own rows."""
-    records = ending(records_of(SPEC, rows=120, warmup=WARMUP, relaxing=6.0, head=True))
-    records[1:1] = [note(COUNTS), note(COUNTS)]
+    """A finished campaign in which a head chose the lengths of cheap warm-ups."""
+    records = ending(records_of(SPEC, rows=120, relaxing=6.0, head=True))
     return kept(records, tmp_path_factory.mktemp("acted") / "run")
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """A campaign without any head's word, as it really ran."""
-    directory = tmp_path_factory.mktemp("ran") / "run"
-    campaign.run(ROUNDS, directory)
-    return directory
 
 
 def metalforge(*arguments):
@@ -65,34 +50,21 @@ def metalforge(*arguments):
 
 def test_a_head_acts_where_decisions_differ_and_the_effect_is_marked_modelled(acted):
     heads = metalforge("replay", acted, "--json")["heads"]
-    assert set(heads) == {"thermalization", "cg_estimate"}
+    assert set(heads) == {"quenched_length", "cg_estimate"}
     assert all(set(account) == {"acts", "skill", "decisions", "effect"} for account in heads.values())
-    account = heads["thermalization"]
-    assert (account["acts"], account["skill"], account["decisions"]) == (True, 0.61, {"warmup-ends": 5})
+    account = heads["quenched_length"]
+    assert (account["acts"], account["skill"], account["decisions"]) == (True, 0.61, {"cheap-length": 5})
     assert account["effect"]["source"] == "modelled"
-    assert account["effect"]["decided"] == 5 * WARMUP
-    assert account["effect"]["baseline"] >= 5 * SPEC.warmup.shortest
+    assert (account["effect"]["decided"], account["effect"]["baseline"]) == (60, 100)
     assert heads["cg_estimate"] == {"acts": False, "skill": None, "decisions": {}, "effect": None}
 
 
 def test_a_head_that_is_trusted_and_never_used_does_not_act(tmp_path):
-    records = [r for r in records_of(SPEC, rows=60, head=True) if getattr(r, "what", "") != "warmup-ends"]
+    records = [r for r in records_of(SPEC, rows=60, head=True) if getattr(r, "what", "") != "cheap-length"]
     heads = metalforge("replay", kept(records, tmp_path / "run"), "--json")["heads"]
-    assert (heads["thermalization"]["acts"], heads["thermalization"]["skill"]) == (False, 0.61)
-    assert view_of(fold(records), BEGAN).heads.startswith("thermalization is trusted, no decision yet; ")
-    assert why_not(fold(records).heads["thermalization"]) == NO_DECISION
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_answers_are_counted_over_processes_and_the_report_says_which_were_late(acted):
-    answers = metalforge("replay", acted, "--json")["answers"]
-    assert answers == {**{name: 2 * count for name, count in COUNTS.items()}, "lost": 0, "ahead": 0, "ahead_ready": 0}
-    said = metalforge("report", acted, "--json")
-    assert said["answers"] == answers
-    assert said["heads"]["thermalization"]["acts"]
-    page = Path(said["report"]).read_text()
-    assert "4 answers came late" in page
-    assert "modelled" in page
+    assert (heads["quenched_length"]["acts"], heads["quenched_length"]["skill"]) == (False, 0.61)
+    assert view_of(fold(records), BEGAN).heads.startswith("quenched_length is trusted, no decision yet; ")
+    assert why_not(fold(records).heads["quenched_length"]) == NO_DECISION
 
 
 def test_without_heads_lists_both_side_by_side_in_another_process(acted):
@@ -112,11 +84,10 @@ def test_without_heads_lists_both_side_by_side_in_another_process(acted):
     assert found == metalforge("replay", acted, "--without", "heads", "--json")
     assert len(found["decisions"]) == 5
     assert found["different"] == sum(entry["modelled"] for entry in found["decisions"]) > 0
-    chains = campaign.load(acted).state.chains
     for entry in found["decisions"]:
-        assert (entry["what"], entry["head"], entry["trusted"]) == ("warmup-ends", "thermalization", True)
-        assert (entry["decided"], entry["unit"]) == (WARMUP, "updates")
-        assert entry["baseline"] == rule_ends_warmup(SPEC, chains[entry["chain"]])
+        assert (entry["what"], entry["head"], entry["trusted"]) == ("cheap-length", "quenched_length", True)
+        assert (entry["decided"], entry["unit"]) == (12, "updates")
+        assert entry["baseline"] == 20
     shown = CliRunner().invoke(app, ["replay", str(acted), "--without", "heads"]).stdout
     assert "other, modelled" in shown
 
@@ -124,12 +95,6 @@ def test_without_heads_lists_both_side_by_side_in_another_process(acted):
 def test_what_can_be_left_out_is_heads(acted):
     with pytest.raises(SpecError, match="heads"):
         metalforge("replay", acted, "--without", "chains")
-
-
-def test_the_rule_on_the_journals_rows_ends_warm_ups_where_it_did(ran):
-    state = campaign.load(ran).state
-    ended = {d.chain: d.step for d in state.decisions if d.what == "warmup-ends"}
-    assert {name: rule_ends_warmup(ROUNDS, state.chains[name]) for name in ended} == ended
 
 
 def said_by_head(shift):

@@ -10,7 +10,6 @@ from experiments.heads.labels import frames_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.conductor.features import SCHEMA, ChainContext, FrameMaker
-from metalforge.conductor.reading import NetworkConductor
 from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS
 
@@ -49,18 +48,23 @@ def of_corpus(spec, log):
 
 @pytest.mark.parametrize("spec", [SWEEPS, TRAJECTORIES], ids=["sweeps", "trajectories"])
 def test_a_chain_has_the_same_features_in_a_campaign_and_in_a_corpus(spec, tmp_path, monkeypatch):
-    seen, observe = {}, NetworkConductor.observe
+    seen, push = {}, FrameMaker.push
 
-    def heard(self, chain, frames):
-        seen.setdefault(chain, []).append(np.array(frames))
-        return observe(self, chain, frames)
+    def heard(self, phase, columns):
+        frames = push(self, phase, columns)
+        seen.setdefault(self.context, []).append(frames.values)
+        return frames
 
-    monkeypatch.setattr(NetworkConductor, "observe", heard)
+    monkeypatch.setattr(FrameMaker, "push", heard)
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
+    monkeypatch.undo()
     compared = set()
     for log in list(state.chains.values())[:3]:
-        campaigns, (rows, corpus) = np.concatenate(seen[log.id]), of_corpus(spec, log)
+        campaigns, (rows, corpus) = (
+            np.concatenate(seen[spec.theory.head_context(log.coordinate, log.system, log.start)]),
+            of_corpus(spec, log),
+        )
         assert len(campaigns) == len(rows) > 5
         for name, ours, theirs in zip(NAMES, campaigns.T, corpus.T, strict=True):
             assert ours == pytest.approx(theirs, abs=ROUNDING), (log.id, name)

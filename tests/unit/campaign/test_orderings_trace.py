@@ -39,7 +39,7 @@ from metalforge.campaign.store.records import (
 from metalforge.core.errors import UnknownNameError
 from metalforge.lattice.campaign import Lattice
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
-from reference.untaught_heads import untaught_heads
+from reference.untaught_heads import untaught_advisor
 
 TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
 SPEC = CampaignSpec(
@@ -113,7 +113,7 @@ def trace(spec, directory, *, during=None):
         return step(self, state, item)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "load_heads", untaught_heads)
+        patch.setattr(running, "open_advisor", untaught_advisor)
         patch.setattr(running, "build_graph", noted)
         patch.setattr(Check, "step", noting)
         with Campaign.open(spec, directory) as campaign:

@@ -106,7 +106,7 @@ def test_the_numbers_are_those_of_the_result(written):
         "metalforge scan 'a file.toml' --seed 1",
         result.digest,
         state.opened.spec_sha256,
-        "thermalization",
+        "quenched_length",
         "+0.61",
         "120 J",
         "modelled: akd1000-published",

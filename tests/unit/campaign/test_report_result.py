@@ -79,7 +79,7 @@ def test_the_json_form_has_these_fields_and_no_others(state, result, tmp_path):
     found = msgspec.to_builtins(summary_of(state, result, tmp_path / "report.html"))
     assert list(found) == [
         *("result", "evidence", "systems", "trajectories", "seconds", "stopped_by", "substrates"),
-        *("energy", "heads", "answers", "faults", "report"),
+        *("energy", "heads", "faults", "report"),
     ]
     peak = result.headline.transition
     assert found["result"] == {
@@ -143,9 +143,13 @@ def test_heads_and_the_decisions_that_they_made():
     state = fold(records_of(spec_of(), rows=120, head=True))
     decisions = result_of(state).decisions
     counts = {(c.what, c.by): (c.count, c.by_heads) for c in decisions.counts}
-    assert counts == {("visit", "gaussian-process"): (5, 0), ("warmup-ends", "head:thermalization"): (5, 5)}
+    assert counts == {
+        ("visit", "gaussian-process"): (5, 0),
+        ("warmup-ends", "rule:MSER"): (5, 0),
+        ("cheap-length", "head:quenched_length"): (5, 5),
+    }
     assert [(name, said.trusted, said.value) for name, said in state.heads.items()] == [
-        ("thermalization", True, 0.61),
+        ("quenched_length", True, 0.61),
         ("cg_estimate", False, None),
     ]
 

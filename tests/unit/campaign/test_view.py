@@ -92,7 +92,7 @@ def test_decisions_are_in_order_with_their_reasons():
 
 def test_heads_are_summed_up_in_one_line():
     view = view_of(fold(records_of(spec_of(), betas=(5.69,), rows=60, head=True)), BEGAN + 2)
-    assert view.heads == "thermalization acts; 1 of 2 heads do not act: does not apply"
+    assert view.heads == "quenched_length acts; 1 of 2 heads do not act: does not apply"
     assert all(decision.what != "head" for decision in view.decisions)
 
 

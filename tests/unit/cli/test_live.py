@@ -37,7 +37,7 @@ def test_a_terminal_shows_chains_estimate_decisions_and_time_left(records):
         "measured",
         "gaussian-process",
         "about",
-        "thermalization acts",
+        "quenched_length acts",
         "cpu:0, cpu:1 (produces)",
         "target error",
         "per wall second",
@@ -72,7 +72,7 @@ def test_everything_fits_the_terminal_with_many_chains_and_volumes(volumes, opti
         for word in (
             "beta_c",
             "per wall second",
-            "thermalization acts",
+            "quenched_length acts",
             "cpu:0",
             "gaussian-process",
             f"c{5 * len(volumes) - 1:04d}",
@@ -115,7 +115,7 @@ def test_every_decision_is_said_once_however_often_one_looks(records):
     visits = [line for line in said if "new chain" in line]
     assert [f"c{i:04d}" in line for i, line in enumerate(visits)] == [True] * 5
     assert sum("warmup-ends" in line for line in said) == 5
-    assert sum("thermalization acts" in line for line in said) == 1
+    assert sum("quenched_length acts" in line for line in said) == 1
     assert sum("beta_c = " in line for line in said) == 4  # each new estimate
     assert plain_lines(previous, previous) == []
 

@@ -97,15 +97,13 @@ def test_frames_are_finite_and_bounded_whatever_comes(start, algorithm, flavors)
     assert np.abs(column(healed, "z")[-1]) < LARGEST
 
 
-def test_a_trajectory_under_way_has_the_frame_that_its_row_will_give():
+def test_the_outcome_of_a_trajectory_is_not_in_its_own_frame():
     context = ChainContext(beta=5.2, dims=(4, 4, 4, 2), algorithm="hmc", flavors=4, mass=0.1)
     columns = trajectories(40)
     whole = FrameMaker(context).push("measure", columns)
     maker = FrameMaker(context)
     for i in range(40):
-        coming = maker.coming("measure", 10, columns["delta_h_quarter"][i])
         one = maker.push("measure", rows_of(columns, i, i + 1))
-        assert np.array_equal(coming, one.values[0])
         assert np.array_equal(one.values[0], whole.values[i])
         assert one.rows.tolist() == [i]
     # Its outcome is not in it: another one gives the same frame.
@@ -124,10 +122,8 @@ def test_quench_rows_have_no_trajectory():
     assert column(after, "has_cg").tolist() == [0, 1, 1]
 
 
-def test_sweeps_have_nothing_under_way_and_columns_must_be_there():
+def test_columns_must_be_there():
     maker = FrameMaker(ChainContext(beta=5.2, dims=(4, 4, 4, 2)))
-    with pytest.raises(SpecError, match="sweeps"):
-        maker.coming("measure", 10)
     with pytest.raises(SpecError, match="polyakov_im"):
         maker.push("measure", {name: [0.5] for name in COLUMNS[:3]})
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from experiments.heads.routes import ROUTES
+from experiments.heads.scores import chains_to_see, shipped_evaluation
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.scores import chains_to_see
 from metalforge.conductor.shipped import (
     default_provenance,
     default_scores,
@@ -28,9 +28,10 @@ def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None
     untrained = {head.name for head in weights.heads.heads if not head.trained}
     assert untrained == {"transport_D", "transport_eta"}
     assert weights.ranges == Ranges(LARGEST, 1.0)  # what a device must show: features are bounded, and so are states
-    frame = FrameMaker(Context(beta=5.4, dims=(4, 4, 4, 4), algorithm="hmc")).coming("warmup", 10)
+    seen = {name: [0.5] for name in ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")}
+    frames = FrameMaker(Context(beta=5.4, dims=(4, 4, 4, 4), algorithm="hmc")).push("warmup", seen).values
     with ConductorProgram(weights=weights).run_on() as run:
-        said = run.run_conductor(frame)
+        said = run.run_conductor(frames[0])
     assert all(np.isfinite(values).all() for values in said.values())
 
 
@@ -52,7 +53,7 @@ def test_every_trained_head_has_a_score_on_every_route() -> None:
 
 
 def test_the_early_stop_was_judged_on_as_many_chains_as_the_protocol_says() -> None:
-    study = default_scores().thermalisation_stop
+    study = shipped_evaluation("conductor-11").thermalisation_stop
     assert study.chains >= chains_to_see(0.3)
     assert (study.lattices, study.clusters) == (9, 70)
     rules = {rule.rule: rule for rule in study.rules}

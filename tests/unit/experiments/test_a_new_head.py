@@ -7,10 +7,9 @@ import pytest
 from experiments.heads.evaluation import evaluate
 from experiments.heads.labels import LABELS, context_of, examples
 from experiments.heads.training import reservoir, train_heads
+from metalforge.conductor.features import FrameMaker
 from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.conductor.questions import HeadQuestion
-from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.worker import Worker
+from metalforge.conductor.program import ConductorProgram
 from metalforge.core.schema import HeadSpec
 from reference.made_up_chains import corpus, scan
 
@@ -42,11 +41,7 @@ def test_a_new_head_is_trained_scored_and_asked_for_by_its_name():
     assert score.metric == "rmse"
     assert score.baseline_name
     chain = made.part("test")[0]
-    with Worker(NetworkConductor(trained.weights)) as worker:
-        worker.begin("a", context_of(chain.entry))
-        worker.tell("a", 0, "measure", {name: column.tolist() for name, column in chain.columns.items()})
-        answer = worker.ask(HeadQuestion(head="spread", chain="a", of=300, baseline=0.5, loss="squared")).get()
-        worker.outcome(answer.id, 0.4)
-    assert (answer.source, answer.value) == ("baseline", 0.5)  # no pairs yet
-    assert answer.said["spread"] >= 0
-    assert worker.trust.standing("spread").pairs == 1
+    columns = {name: column.tolist() for name, column in chain.columns.items()}
+    frames = FrameMaker(context_of(chain.entry)).push("measure", columns)
+    with ConductorProgram(weights=trained.weights).run_on() as network:
+        assert network.through(frames.values)["spread"].min() >= 0

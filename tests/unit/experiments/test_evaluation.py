@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from metalforge.conductor.trust import IN_A_ROW
 
 from experiments.heads.baselines import baselines_for
 from experiments.heads.early_stop import choose_factor, stop_study
@@ -13,14 +14,14 @@ from experiments.heads.evaluation import evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
 from experiments.heads.predictions import predictions
 from experiments.heads.routes import ROUTES
+from experiments.heads.scores import HeadsEvaluation
 from experiments.heads.study import labelled
 from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.scaling import transition_of
-from metalforge.conductor.scores import HeadsEvaluation, skill_interval
+from metalforge.conductor.scores import skill_interval
 from metalforge.conductor.shipped import read_provenance
-from metalforge.conductor.trust import IN_A_ROW
 from metalforge.core.errors import SpecError
 from reference.command_line import study
 from reference.made_up_chains import chain, corpus, scan

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from metalforge.conductor.trust import trust_of
 
 from experiments.markdown import made_page
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
@@ -29,7 +30,6 @@ from metalforge.conductor.layouts import CONDUCTOR_11, PLASMA_2, fed_by
 from metalforge.conductor.plasma.acting import HeadStop, ShippedTransport, conductor_on_plasma, shipped_transport
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
 from metalforge.conductor.plasma.heads import HEADS, said_of
-from metalforge.conductor.trust import trust_of
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call, study

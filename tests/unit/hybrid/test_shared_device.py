@@ -8,7 +8,6 @@ import pytest
 
 from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_weights
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load
@@ -122,13 +121,13 @@ def test_networks_of_every_kind_share_a_device_of_one_slot():
 
 def test_the_shipped_conductor_runs_on_a_board_of_one_program():
     """Reservoir and heads take turns: every reading is that of a device with room for both, and reloads are counted."""
+    seen = {name: [0.5] for name in ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")}
     contexts = [ChainContext(beta=beta, dims=(4, 4, 4, 4), algorithm="hmc") for beta in (5.3, 5.6, 5.9)]
-    frames = [FrameMaker(context).coming("warmup", 10) for context in contexts]
-    board = EmulatedDevice(n_slots=1)
-    roomy, one = (NetworkConductor(default_weights(), device=d) for d in (EmulatedDevice(), board))
+    frames = [FrameMaker(context).push("warmup", seen).values for context in contexts]
+    board, program = EmulatedDevice(n_slots=1), ConductorProgram(weights=default_weights())
+    roomy, one = (program.run_on(device) for device in (EmulatedDevice(), board))
     for frame in frames:
-        wanted, said = roomy.observe("c", frame[None]), one.observe("c", frame[None])
-        assert np.array_equal(said.vector, wanted.vector)
+        assert np.array_equal(one.through(frame).vector, roomy.through(frame).vector)
     assert board.statistics().loads >= 2 * len(frames)
     one.close()
     assert board.slots() == ()

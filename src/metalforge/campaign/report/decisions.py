@@ -16,7 +16,6 @@ import numpy as np
 
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.theory import Theory
-from metalforge.campaign.without_heads import otherwise
 from metalforge.statistics.gamma import gamma_method
 
 FEWEST_ROWS = 100
@@ -31,7 +30,7 @@ class ResultPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DecisionCount(ResultPart, frozen=True, kw_only=True):
-    """How often something was decided by somebody; `by_heads` counts those that a head decided (`without_heads`)."""
+    """How often something was decided by somebody; `by_heads` counts those that a head decided (`heads`)."""
 
     what: str
     by: str
@@ -51,17 +50,15 @@ class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
 
 
 class FaultNote(ResultPart, frozen=True, kw_only=True):
-    """A block that was not written: of which chain, at which update, found by whom and why, and what was done.
+    """A block that was not written: of which chain, at which update, found by which rule and why, and what was done.
 
-    `rule` is the figure of the rule that found it, `head` the anomaly head's probability, where there are any.
+    `rule` is the figure of the rule, where there is one.
     """
 
     chain: str
     update: int
     by: str
     rule: float | None
-    head: float | None
-    trusted: bool | None
     reason: str
     done: str
 
@@ -79,7 +76,10 @@ def decisions_of(state: CampaignState) -> Decisions:
     """Return the decisions of a campaign."""
     taken = state.other_decisions
     counts = Counter((d.what, d.by) for d in taken)
-    by_heads = Counter((found.what, found.by) for found in otherwise(state, taken=True) if found.differs)
+    by_heads = Counter(
+        (d.what, d.by) for d in taken if d.what == "cheap-length" and d.trusted and d.value != d.baseline
+    )
+    by_heads.update(("visit", visit.by) for visit in state.visits if visit.by_head)
     counts.update(("visit", visit.by) for visit in state.visits)
     fresh = sum(visit.fresh for visit in state.visits)
     return Decisions(
@@ -101,8 +101,6 @@ def faults_of(state: CampaignState) -> tuple[FaultNote, ...]:
             update=d.step,
             by=d.by,
             rule=d.baseline,
-            head=d.value,
-            trusted=d.trusted,
             reason=d.reason,
             done=d.done,
         )

@@ -20,7 +20,7 @@ from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.campaign.theory import System, Theory, TheoryWords
 
 from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
-from .heads import HeadAccount, accounts_of, answers_of
+from .heads import HeadAccount, accounts_of
 from .points import ChainResult
 from .words import item_text, system_name
 
@@ -79,8 +79,6 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     chains: tuple[ChainResult, ...]
     decisions: Decisions
     heads: dict[str, HeadAccount]
-    answers: dict[str, int] | None
-    """Of the worker that reads the heads: how many were asked for, late, lost; None where nobody counted."""
     energy: tuple[EnergySpent, ...]
     drift: tuple[Drift, ...]
     digest: str
@@ -173,7 +171,6 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     substrates: tuple[str, ...]
     energy: tuple[EnergySpent, ...]
     heads: dict[str, HeadAccount]
-    answers: dict[str, int] | None
     faults: tuple[FaultNote, ...]
     """Blocks that were thrown away, and what came of them."""
     chains: tuple[ChainResult, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -248,7 +245,6 @@ def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -
         chains=chains,
         decisions=decisions_of(state),
         heads=accounts_of(state),
-        answers=answers_of(state),
         energy=tuple(
             msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
@@ -270,7 +266,6 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         substrates=tuple(dict.fromkeys(silicon.name for silicon in state.opened.silicon)),
         energy=result.energy,
         heads=result.heads,
-        answers=result.answers,
         faults=faults_of(state),
         chains=result.chains if state.spec.theory.observables else msgspec.UNSET,
         report=None if report is None else str(report),

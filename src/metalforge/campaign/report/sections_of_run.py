@@ -93,9 +93,7 @@ def _heads(state: CampaignState, result: CampaignResult) -> str:
         for name, found in result.heads.items()
     ]
     shown = table(("head", "acts", ">skill", "what differs (modelled), or why not", "measured in"), rows)
-    counted = result.answers
-    answered = paragraph(say("sections.answers", **counted)) if counted and counted["asked"] else ""
-    return heading("Heads of the conductor", note(say("sections.heads")), shown, answered) if rows else ""
+    return heading("Heads of the conductor", note(say("sections.heads")), shown) if rows else ""
 
 
 def _warmups(result: CampaignResult) -> str:

@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -54,18 +54,17 @@ from metalforge.core.rows import ChainFaultError
 from metalforge.native.engine import continues
 from metalforge.pipeline import DeadlockError, PipelineError
 
+from .advising import PROFILE, note_heads, note_trouble, observer, on_device, open_advisor
 from .book import Book
 from .controls import Controls
-from .equipment import HeadReader, Tools
+from .equipment import Tools
 from .estimator import Estimator, write_estimates
 from .graph import build_graph, silicon_of
-from .heads import PROFILE, load_heads, on_device
 from .lanes import ChainLane, arranged, producer_here
-from .learning import Learning
 from .machines import Machines, ThisMachine
 from .monitor import Monitor
-from .notes import EnergyNotes, note_engines, note_heads, note_judged, note_use
-from .orders import Block, stage_of
+from .notes import EnergyNotes, note_engines, note_use
+from .orders import pass_over, stage_of
 from .planner import Planner
 from .planning import planner_of
 from .producer import Producer
@@ -132,9 +131,7 @@ class Campaign(Closing):
         machines.check(spec, lanes)
         chain_files(directory, spec.running.checkpoints).prepare()
         if spec.screening.weights:
-            from .own_weights import with_weights
-
-            with_weights(load_heads(spec), Path(spec.screening.weights))
+            spec.theory.advisor(weights=Path(spec.screening.weights))
         cpu = producer_here().info
         with _locked(directory) as (lock, held):
             arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
@@ -307,17 +304,14 @@ class Campaign(Closing):
 
     def _spell(self) -> StoppedBy | None:
         """Run until the campaign is over, or must stop for a command; whoever goes on does so as one that resumes."""
-        heads = load_heads(self.spec)
-        if self.spec.screening.weights:
-            from .own_weights import kept_weights
-
-            heads = kept_weights(heads, self.spec.screening.weights, self.directory, self.book)
-        note_heads(self.book, heads)
-        with HeadReader(self.spec, heads) as reader:
-            self._learning = Learning(self.book, heads, reader.worker)
-            stopped = self.segment(self._ordering(reader), reader)
-        note_judged(self.book, reader.worker, self._learning)
-        self._energy.device(reader)
+        advisor = open_advisor(self.spec, self.directory, self.book)
+        with nullcontext() if advisor is None else closing(advisor):
+            note_heads(self.book, advisor)
+            self._advisor = advisor
+            self._energy.hold(advisor)
+            stopped = self.segment(self._ordering())
+            self._energy.device()
+        note_trouble(self.book, advisor)
         self._energy.write()
         return stopped
 
@@ -330,16 +324,14 @@ class Campaign(Closing):
         self.spec, self._lanes = spec, lanes
         self._meter_lanes()
 
-    def segment(
-        self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
-    ) -> StoppedBy | None:
+    def segment(self, ordering: str, *, until: Callable[[], bool] | None = None) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere.
 
         The last estimate is of all rows, and is the result that is quoted: a target must be met by it.
         """
         asked = until or (lambda: False)
         while True:
-            planner = self._graph(ordering, reader, lambda: asked() or self._machines.grown())
+            planner = self._graph(ordering, lambda: asked() or self._machines.grown())
             self._note_lanes()
             for name, reason in planner.lost.items():
                 self.book.write(Decided(what="lane", by=name, reason=f"lost, others go on: {reason}"))
@@ -359,11 +351,11 @@ class Campaign(Closing):
         for name, what in self._machines.placed():
             self.book.write(Decided(what="lane", by=name, reason=what))
 
-    def _graph(self, ordering: str, reader: HeadReader, until: Callable[[], bool] | None) -> Planner:
+    def _graph(self, ordering: str, until: Callable[[], bool] | None) -> Planner:
         """Run the graph of an ordering to its end; return what planned it."""
         spec = self.spec
         arrangement = arranged(ordering, spec, self._lanes)
-        estimator = Estimator(spec, self.book, self._learning.settle)
+        estimator = Estimator(spec, self.book)
         planner = planner_of(
             spec,
             self.book,
@@ -372,22 +364,12 @@ class Campaign(Closing):
             halted=lambda: self.ends,
             estimate=estimator,
             estimate_now=estimator.now,
-            heads=reader.heads,
+            advisor=self._advisor,
             sleeps=arrangement.sleeps,
             checks=arrangement.checker is not None,
         )
-        apart = self._machines.apart(spec)
-
-        def hear(block: Block) -> None:
-            if apart:
-                with self.book.reading() as state:
-                    reader.hear(block, state.chains[block.chain])
-
-        screen = None
-        if arrangement.screens:
-            unused = set(reader.heads.unused)
-            screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear, charge=reader.charge)
-        early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
+        hear = observer(self._advisor, self.book) if arrangement.screens else pass_over
+        screen = Screen(spec, self._advisor, hear=hear) if arrangement.screens else None
 
         engines = {lane.name: lane.engine for lane in self._lanes}
 
@@ -395,9 +377,8 @@ class Campaign(Closing):
             tools = Tools(
                 spec=spec,
                 files=self.files,
-                monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
+                monitor=Monitor(spec.warmup, early=spec.ends_warm_up_early),
                 engine=engines.get(substrate, self._lanes[0].engine),
-                lines=self._machines.lines(spec, reader.heads) if apart else reader,
                 checks=arrangement.checks,
             )
             return Producer(tools, substrate, stopping=self._stop, core=core)
@@ -405,12 +386,9 @@ class Campaign(Closing):
         graph = build_graph(
             spec, arrangement, book=self.book, planner=planner, screen=screen, hear=hear, produce=produce
         )
-        self._learning.settle()
         began = time.monotonic()
         self._look()
-        sampler = Sampler(
-            self.book, graph.graph, ordering, lambda: self._energy.samples(reader), self._machines.carried_by
-        )
+        sampler = Sampler(self.book, graph.graph, ordering, self._energy.samples, self._machines.carried_by)
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
             self.rule = None
             if screen is not None and not spec.running.deterministic:
@@ -435,14 +413,14 @@ class Campaign(Closing):
         if self.ends or late:
             self._stop.set()
 
-    def _ordering(self, reader: HeadReader) -> str:
+    def _ordering(self) -> str:
         if self.state.chosen is not None:
             return self.state.chosen.by
         if self.spec.ordering != AUTO:
             return self.spec.ordering
         from .choosing import choose_ordering
 
-        return choose_ordering(self, reader)
+        return choose_ordering(self)
 
     def _stops(self, until: Callable[[], bool] | None) -> StoppedBy | None:
         budget, state = self.spec.budget, self.state

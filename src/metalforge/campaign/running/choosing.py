@@ -19,8 +19,6 @@ from metalforge.campaign.store.records import Decided
 from metalforge.pipeline.calibration import judge, take_turns
 from metalforge.statistics import gamma_method
 
-from .equipment import HeadReader
-
 if TYPE_CHECKING:
     from .campaign import Campaign
 
@@ -52,7 +50,7 @@ def pooled_tau_of(state: CampaignState) -> float:
     return float(np.average(taus, weights=rows)) if taus else 0.5
 
 
-def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
+def choose_ordering(campaign: "Campaign") -> str:
     """Return the ordering with the most effective samples per joule or second, and write why."""
     systems = len(campaign.spec.theory.systems)
     candidates = [one.letter for one in ORDERINGS.values() if one.tried and systems >= one.systems]
@@ -66,7 +64,7 @@ def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
         if campaign.ends:
             return 0.0
         before, had, began = measured_rows(campaign.state), spent(), time.monotonic()
-        campaign.segment(ordering, reader, until=lambda: time.monotonic() >= began + window)
+        campaign.segment(ordering, until=lambda: time.monotonic() >= began + window)
         return (measured_rows(campaign.state) - before) / (spent() - had)
 
     turns = take_turns(candidates, rows_per_cost, ROUNDS)

@@ -18,16 +18,15 @@ the share would be most of the time, and there are few such estimates."""
 
 
 class Estimator(Closing):
-    """Writes an estimate for every system with new measurements; then calls `after`, where it is given."""
+    """Writes an estimate for every system with new measurements."""
 
     def __init__(
         self,
         spec: CampaignSpec,
         book: Book,
-        after: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._spec, self._book, self._after, self._clock = spec, book, after, clock
+        self._spec, self._book, self._clock = spec, book, clock
         self._ended, self._cost, self._made = -1e9, 0.0, 0
         self._running = Thread()
         self._failed: BaseException | None = None
@@ -70,8 +69,6 @@ class Estimator(Closing):
     def _estimate(self) -> None:
         began = self._clock()
         write_estimates(self._book)
-        if self._after is not None:
-            self._after()
         self._ended = self._clock()
         self._cost = self._ended - began
 

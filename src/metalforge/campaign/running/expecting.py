@@ -11,11 +11,9 @@ or nobody. A theory may have no such curve: then there are scouts alone. The pri
 journal, as it takes visits.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import hypot
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec
@@ -24,20 +22,14 @@ from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import BY_HEAD, Decided
 from metalforge.campaign.theory import System
-from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve
+from metalforge.core.advice import Advisor, ExpectedPeak, PeakPlace
 from metalforge.core.schema import PEAK_HEAD
 from metalforge.statistics.estimate import with_error
-
-from .heads import Heads
 
 HEAD = PEAK_HEAD
 RULE, READ, SCOUT, SURE, USER = "rule:transition", f"{BY_HEAD}{HEAD}", "scout", "scout:established", "user"
 ORDER = (RULE, READ, SCOUT, SURE, USER)
 """Who speaks, the best last."""
-FEWEST = 3
-"""Chains with a complete visit that the head is read on."""
-JUDGED = 2.0
-"""Distance of a chain's coupling from the curve's, scaled, within which the head was judged."""
 STEERER = "conductor"
 """The steerer that follows the head."""
 
@@ -53,8 +45,8 @@ class _Said(NamedTuple):
 class PeakPriors:
     """Says where the peaks of a campaign's systems are expected."""
 
-    def __init__(self, spec: CampaignSpec, heads: Heads | None = None) -> None:
-        self._spec, self._heads = spec, heads
+    def __init__(self, spec: CampaignSpec, advisor: Advisor | None = None) -> None:
+        self._spec, self._advisor = spec, advisor
 
     def news(self, state: CampaignState, system: System) -> Decided | None:
         """Return what is known of a volume's peak now and is better than what the journal has; None: nothing is."""
@@ -92,15 +84,14 @@ class PeakPriors:
             return
         yield from self._readings(state, system, curve)
         if not begun and self._within(curve):
-            source = transition_curve().source
-            yield _Said(curve.mean, curve.error, RULE, f"the transition curve ({source})", curve.mean)
+            yield _Said(curve.mean, curve.error, RULE, f"the transition curve ({curve.source})", curve.mean)
 
-    def _within(self, curve: ExpectedTransition) -> bool:
+    def _within(self, curve: ExpectedPeak) -> bool:
         """Return whether a peak where the curve has it would be in the range."""
         low, high = self._spec.theory.low, self._spec.theory.high
         return PeakPrior((curve.mean - low) / (high - low), curve.error / (high - low)).is_followed
 
-    def _scouts(self, state: CampaignState, system: System, curve: ExpectedTransition | None) -> Iterator[_Said]:
+    def _scouts(self, state: CampaignState, system: System, curve: ExpectedPeak | None) -> Iterator[_Said]:
         for scout in scouts_of(self._spec, system):
             look = state.last_look(scout)
             if look is None or look.result is None or look.error is None or not _speaks(self._spec, state, scout):
@@ -115,33 +106,13 @@ class PeakPriors:
             reason = f"{system_name(scout)} has its peak at {has}, moved by {shift:+.4f}"
             yield _Said(look.result + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
 
-    def _readings(self, state: CampaignState, system: System, curve: ExpectedTransition) -> Iterator[_Said]:
-        heads = self._heads
-        if heads is None or self._spec.steering.steerer != STEERER or not heads.acts(HEAD):
+    def _readings(self, state: CampaignState, system: System, curve: ExpectedPeak) -> Iterator[_Said]:
+        if self._advisor is None or self._spec.steering.steerer != STEERER:
             return
-        chains = [
-            c for c in state.chains.values() if c.system == system and c.complete and not c.abandoned and c.screened
-        ]
-        near = [c for c in chains if abs(scaled_coupling(c.coordinate, curve)) <= JUDGED]
-        read = [peak_of(c.screened[-1].heads[HEAD], curve) for c in near if HEAD in c.screened[-1].heads]
-        if len(read) < FEWEST:
-            return
-        held_out = next(s.value for s in heads.scores if s.name == HEAD and s.route == heads.route)
-        mean, width = combined(read, held_out * transition_curve().unit, curve)
-        reason = f"{len(read)} chains read {with_error(float(np.mean(read)), float(np.std(read)))} on average"
-        yield _Said(mean, width, READ, f"{reason}, with the curve's {with_error(curve.mean, curve.error)}", curve.mean)
-
-
-def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransition) -> tuple[float, float]:
-    """Return mean and width of the peak by readings of the head and by the curve, weighed by their variances.
-
-    Readings scatter from chain to chain, which averages out; `held_out`, what the head was off by on systems that it
-    had not seen, is common to all chains of a volume, and does not.
-    """
-    error = hypot(held_out, float(np.std(readings, ddof=1)) / len(readings) ** 0.5)
-    weights = np.array([error, curve.error]) ** -2.0
-    mean = float(weights @ [np.mean(readings), curve.mean] / weights.sum())
-    return mean, float(weights.sum() ** -0.5)
+        chains: list[Any] = [c for c in state.chains.values() if c.system == system and c.complete and not c.abandoned]
+        found = self._advisor.advise(PeakPlace(curve, chains))
+        if found is not None and found.trusted and found.value is not None and found.error is not None:
+            yield _Said(found.value, found.error, READ, found.reason, found.baseline)
 
 
 def scouts_of(spec: CampaignSpec, system: System) -> list[System]:

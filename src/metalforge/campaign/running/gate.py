@@ -10,27 +10,24 @@ The rules flag only what no sound chain can do. A rare fluctuation, such as a tu
 - whatever the theory knows of sound configurations (`PointChain.unsound`): that matrices are elements of their group,
   for example, or that energy is conserved.
 
-The anomaly head may flag a block too, where it is trusted. A flagged block is evaluated in higher precision and
-discarded; the chain is loaded from its checkpoint, or begins from its start, and recomputes the discarded updates.
+A flagged block is evaluated in higher precision and discarded; the chain is loaded from its checkpoint, or begins from
+its start, and recomputes the discarded updates.
 
 - Other bits: the machine was at fault, and the chain goes on with the new rows.
-- The same bits, flagged by the head alone: the event is physical and is kept.
 - The same bits, flagged by a rule again: the chain is abandoned.
 
 A chain whose recorded rows cannot be reproduced from its start is abandoned as well.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from metalforge.campaign.store.records import BY_HEAD, THROWN_AWAY, Decided
+from metalforge.campaign.store.records import THROWN_AWAY, Decided
 from metalforge.core.rows import ChainFaultError, IrreproducibleError
 
 from .ladder import PointLadder
 from .point import PointChain
-from .watch import ANOMALY
 
-OF_HEAD = f"{BY_HEAD}{ANOMALY}"
 WITNESS = "rule:witness"
 """The check that makes an update twice."""
 AGAIN = 3
@@ -38,38 +35,25 @@ AGAIN = 3
 WIDE_LOOK = 16
 """Of the blocks of a chain that a batch moves, one in so many has its configuration looked at, which takes a while."""
 
-Alarm = Callable[[], float | None]
-"""From which probability the anomaly head flags a block; None where its word is not taken."""
-
 
 class Flag(NamedTuple):
-    """What is wrong with a block: found by whom, at which update, with the figure of the rule and of the head."""
+    """What is wrong with a block: found by which rule, at which update, with the figure of the rule."""
 
     chain: str
     update: int
     by: str
     reason: str
     rule: float | None = None
-    head: float | None = None
-
-    @property
-    def certain(self) -> bool:
-        """Whether no sound chain can do this: the head may have flagged a rare fluctuation."""
-        return self.by != OF_HEAD
 
     def decided(self, done: str) -> Decided:
         """Return it as a decision."""
-        by_head = self.by == OF_HEAD
         return Decided(
             what="fault",
             chain=self.chain,
             step=self.update,
             by=self.by,
             reason=self.reason,
-            value=self.head,
             baseline=self.rule,
-            trusted=None if self.head is None else by_head,
-            head="" if self.head is None else ANOMALY,
             done=done,
         )
 
@@ -105,8 +89,8 @@ class BlockVerdict(NamedTuple):
 class Gate:
     """Looks at the blocks of one producer, and remembers those it sent back."""
 
-    def __init__(self, *, wide: bool = False, alarm: Alarm = lambda: None) -> None:
-        self._wide, self._alarm = wide, alarm
+    def __init__(self, *, wide: bool = False) -> None:
+        self._wide = wide
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
 
@@ -130,8 +114,7 @@ class Gate:
         """Return what becomes of a block that was computed again."""
         parted = _parted(held, suspect.rows)
         began = held.points[0].taken_up_at
-        kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
-        if flag is not None and not kept:
+        if flag is not None:
             from_start = suspect.from_start or flag.by == IrreproducibleError.rule
             # In a ladder two chains may fail one after the other while the first one is at the same update.
             same = (flag.update, flag.reason) == (suspect.flag.update, suspect.flag.reason)
@@ -140,7 +123,7 @@ class Gate:
                 return self._send_back(held, _Suspect(flag, _rows_of(held), from_start, suspect.again + 1))
             return BlockVerdict(fault=f"{flag.reason}; recomputed because {suspect.flag.by} flagged it")
         # Rows that come out again as they were are right: it was the second computation that was wrong.
-        if kept or (parted is None and suspect.flag.by == WITNESS):
+        if parted is None and suspect.flag.by == WITNESS:
             done = f"kept: computed again from update {began}, it has the same bits"
             return BlockVerdict(decisions=(suspect.flag.decided(done),))
         if parted is not None and parted == began > 0 and not suspect.from_start:
@@ -164,15 +147,14 @@ class Gate:
             return Flag(first.id, first.rows, fault.rule, str(fault))
         for place, point in enumerate(held.points):
             if point.rows > point.emitted and (found := self._look(point, place)) is not None:
-                head = point.anomaly() if found.head is None else found.head
-                return found._replace(reason=f"{found.reason}; {point.evaluated()}", head=head)
+                return found._replace(reason=f"{found.reason}; {point.evaluated()}")
         return None
 
     def _look(self, point: PointChain, place: int) -> Flag | None:
         columns = point.fresh()
 
-        def flag(by: str, update: int, reason: str, rule: float | None = None, head: float | None = None) -> Flag:
-            return Flag(point.id, update, by, reason, rule, head)
+        def flag(by: str, update: int, reason: str, rule: float | None = None) -> Flag:
+            return Flag(point.id, update, by, reason, rule)
 
         update, differs = point.witnessed()
         if differs:
@@ -182,12 +164,6 @@ class Gate:
         looks = not self._wide or (self._blocks + place) % WIDE_LOOK == 0
         for found in point.unsound(columns, looks=looks):
             return flag(found.by, found.update, found.reason, found.figure)
-        measured = point.fresh_measured
-        alarm = self._alarm() if measured else None
-        head = None if alarm is None else point.anomaly()
-        if alarm is not None and head is not None and head >= alarm:
-            reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
-            return flag(OF_HEAD, point.rows - 1, reason, 0.0, head)
         return None
 
 

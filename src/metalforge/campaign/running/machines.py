@@ -12,8 +12,6 @@ from typing import Protocol
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.pipeline import Pipeline, Run
 
-from .equipment import Lines, OwnReader
-from .heads import Heads
 from .lanes import ChainLane, check_room, lanes_here
 
 
@@ -44,12 +42,6 @@ class Machines(Protocol):
 
     def flag(self, directory: Path) -> StopSwitch:
         """Return what tells the producers of a campaign to stop."""
-
-    def apart(self, spec: CampaignSpec) -> bool:
-        """Whether producers are in other processes than the journal, and have readers of heads of their own."""
-
-    def lines(self, spec: CampaignSpec, heads: Heads) -> Lines:
-        """Return what a producer that is apart has of the heads."""
 
     def start(self, graph: Pipeline) -> Run:
         """Start the graph of a campaign, with its producers where their lanes are."""
@@ -108,14 +100,6 @@ class ThisMachine:
     def flag(self, directory: Path) -> StopFlag:
         """Return a flag that other processes see as a file of the directory."""
         return StopFlag(directory / "stop")
-
-    def apart(self, spec: CampaignSpec) -> bool:
-        """Whether the spec wants processes."""
-        return spec.running.isolation == "process"
-
-    def lines(self, spec: CampaignSpec, heads: Heads) -> OwnReader:
-        """Return a reader of its own for the process of a producer."""
-        return OwnReader(spec, heads)
 
     def start(self, graph: Pipeline) -> Run:
         """Start the graph here."""

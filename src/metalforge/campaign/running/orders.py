@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided, Promise, Record
-from metalforge.conductor.trust import JudgedPair
 from metalforge.core.rows import Segment
 
 PRODUCE = "produce-"
@@ -79,8 +78,6 @@ class Block:
     fault: str = ""
     decisions: list[Decided] = field(default_factory=list)
     """What was decided of the chain on the way; the journal dates them."""
-    judged: list[JudgedPair] = field(default_factory=list)
-    """What heads and baselines said beside what was, where the heads were read in the producer's own process."""
     rung: int = 0
     """Its place in a ladder, whose first chain comes last and speaks for all of them."""
     took: bool = False
@@ -114,7 +111,7 @@ class Block:
 
 
 Hear: TypeAlias = Callable[[Block], None]
-"""Told of every block by the first stage after the producers, where these read the heads in processes of their own."""
+"""Told of every block by the first stage after the producers."""
 
 
 def pass_over(block: Block) -> None:

@@ -6,12 +6,12 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import StoppedBy
 from metalforge.campaign.theory import System
+from metalforge.core.advice import Advisor
 from metalforge.core.steering import Steerer
 
 from .book import Book
 from .equipment import steerer_of
 from .expecting import PeakPriors
-from .heads import Heads
 from .lengths import Lengths
 from .planner import Planner
 from .visits import VisitPlan
@@ -26,12 +26,12 @@ def planner_of(
     estimate: Callable[[], None],
     estimate_now: Callable[[], None] | None = None,
     halted: Callable[[], bool] = lambda: False,
-    heads: Heads | None = None,
+    advisor: Advisor | None = None,
     sleeps: bool = False,
     checks: bool = False,
     steer: Callable[[CampaignSpec, System], Steerer] = steerer_of,
 ) -> Planner:
-    """Return the planner of a campaign; without `heads` nobody reads them, `steer` makes the steerer of a volume."""
+    """Return the planner of a campaign; `steer` makes the steerer of a volume."""
     sleep = None
     if sleeps:
         from .sleeping import make_sleep
@@ -42,7 +42,7 @@ def planner_of(
         steerers={system: steer(spec, system) for system in spec.theory.systems},
         sleep=sleep,
         bits={who.substrate: who.bits for who in lanes},
-        lengths=None if heads is None else Lengths(spec, heads),
+        lengths=None if advisor is None else Lengths(spec.warmup.cheap, advisor),
     )
     return Planner(
         spec,
@@ -53,6 +53,6 @@ def planner_of(
         halted=halted,
         estimate=estimate,
         estimate_now=estimate_now,
-        priors=PeakPriors(spec, heads),
+        priors=PeakPriors(spec, advisor),
         checks=checks,
     )

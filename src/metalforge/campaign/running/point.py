@@ -24,7 +24,6 @@ from metalforge.core.rows import IrreproducibleError, LoggedRun, Phase, Row, Seg
 from .equipment import Tools
 from .monitor import WarmUpVerdict
 from .orders import Snapshot
-from .watch import THERMALISED
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -162,10 +161,6 @@ class PointChain(ABC):
     def snap(self) -> None:
         """Keep the configuration as it is, to be checked, where that can be done."""
         return
-
-    def anomaly(self) -> float | None:
-        """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
-        return None
 
     def _taken(self, columns: Mapping[str, Sequence[float]]) -> None:
         """Note rows that are written."""
@@ -348,10 +343,7 @@ class PointChain(ABC):
             step=self.run.warmup.done,
             by=verdict.by,
             reason=verdict.reason + self._ends_at_once(),
-            value=verdict.head,
             baseline=verdict.rule,
-            trusted=verdict.trusted,
-            head="" if verdict.head is None else THERMALISED,
             done=f"measured from update {self.run.warmup.done} on",
         )
         self._decisions.append(decided)

@@ -37,7 +37,7 @@ class Producer(Stage[Volley, Block]):
     def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
         self._pool, self._together = ChainPool(tools), Together(batches=tools.wide)
-        self._gate = Gate(wide=tools.wide, alarm=tools.lines.alarm)
+        self._gate = Gate(wide=tools.wide)
         self._abandoned: set[str] = set()
         """Chains that a verdict ended: orders that were already on their way must not open them again."""
         self._took: set[str] = set()
@@ -86,10 +86,6 @@ class Producer(Stage[Volley, Block]):
         except DeviceLostError:
             self._pool.forget()  # they go on from the files that are there
 
-    def close(self) -> None:
-        """Give back what reads heads here."""
-        self._tools.lines.leave()
-
     def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
         return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
 
@@ -106,7 +102,6 @@ class Producer(Stage[Volley, Block]):
         self._began, began = time.time(), clock()
         faults |= self._together.advance([one for one in held if one not in faults], self._until_border())
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
-        judged = self._tools.lines.judged()
         blocks: list[Block] = []
         for one, order in zip(held, orders, strict=True):
             blocks += self._blocks(order, one, faults.get(one), seconds, len(orders))[::-1]
@@ -114,7 +109,7 @@ class Producer(Stage[Volley, Block]):
             # The last one speaks for the volley.
             said = self._together.take_said() + self._pool.take_said()
             lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
-            blocks[-1] = replace(blocks[-1], judged=judged, decisions=[*blocks[-1].decisions, *lane])
+            blocks[-1] = replace(blocks[-1], decisions=[*blocks[-1].decisions, *lane])
         return blocks
 
     def _until_border(self) -> Callable[[], bool]:

@@ -1,85 +1,60 @@
-"""The screen: what the worker said of a chain's last rows is written down; what is worth a look is flagged."""
+"""The screen: the advisor's readings of a chain's last rows are recorded; blocks with a large chi are flagged."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Record, Screened
-from metalforge.conductor.questions import HeadQuestion
-from metalforge.conductor.worker import Worker
+from metalforge.core.advice import Advice, Advisor, Reading
 from metalforge.pipeline import Emit, Stage
 
-from .equipment import Charge
 from .orders import Block, Hear, pass_over
-from .watch import ANOMALY
 
 
 class Screen(Stage[Block, Block]):
-    """Asks the worker about the last row of a block; flags chains whose chi is above the threshold."""
+    """Records the readings of the last row of a block; flags chains whose chi is above the threshold."""
 
-    def __init__(
-        self,
-        spec: CampaignSpec,
-        worker: Worker,
-        substrate: str,
-        *,
-        unused: set[str],
-        hear: Hear = pass_over,
-        charge: Callable[[str], Charge] = lambda _: Charge(),
-    ) -> None:
-        self._spec, self._worker, self._hear, self._charge = spec, worker, hear, charge
-        self.substrate = substrate
+    def __init__(self, spec: CampaignSpec, advisor: Advisor | None, *, hear: Hear = pass_over) -> None:
+        self._spec, self._advisor, self._hear = spec, advisor, hear
+        self.substrate = "host" if advisor is None or advisor.device is None else EMULATED_NPU
         """Where the network runs, for the books."""
-        trained = {head.name for head in worker.layout.heads if head.trained and head.available}
-        self._written = trained - unused
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
-        """Return the block with what the heads say of its last configuration."""
+        """Return the block with the readings of its last configuration."""
         self._hear(item)
         item = replace(item, passed_screen=True, screened=[self.seen(item)] if item.comes_anywhere else [])
         header = {"chi": item.chi, "coordinate": item.coordinate, "flagged": self._flagged(item), "done": item.done}
         return state, Emit(item, header=header, chain=item.chain)
 
     def seen(self, block: Block, *, unread: bool = False) -> Screened:
-        """Return what is said of a block; of one that is `unread`, only whether it is flagged."""
-        heads = {} if unread else self._read(block)
-        charged = Charge() if unread else self._charge(block.chain)
+        """Return what is recorded of a block; of one that is `unread`, only whether it is flagged."""
+        read = None if unread or self._advisor is None else self._advisor.advise(Reading(block.chain, block.step - 1))
+        read = read or Advice()
         return Screened(
             chain=block.chain,
             step=block.step,
             route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",
             chi=block.chi or None,
             flagged=self._flagged(block),
-            heads=heads,
-            busy=charged.busy,
-            energy=charged.energy,
+            heads=read.readings,
+            busy=read.busy,
+            energy=read.energy,
         )
 
     def flag(self, block: Block) -> list[Record]:
-        """Return what is said of a block that did not come here: that it is flagged, where it is."""
+        """Return the record of a block that did not come here: that it is flagged, where it is."""
         return [self.seen(block, unread=True)] if block.rows and self._flagged(block) else []
 
     def _flagged(self, block: Block) -> bool:
         return block.chi >= self._spec.screening.chi
 
-    def _read(self, block: Block) -> dict[str, float]:
-        """Return what was said of the last row of a block; nothing where no word came in time."""
-        wrong = False
-        if block.segments:
-            columns = {name: values[-1] for name, values in block.segments[-1].columns.items()}
-            wrong = self._spec.theory.is_wrong(columns)
-        asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=block.step - 1, baseline=float(wrong))
-        said = self._worker.ask(asked).get().said
-        return {name: value for name, value in said.items() if name in self._written}
-
 
 class ScreenBeside(Stage[Block, Screened]):
-    """A screen beside the way of the blocks, which wait for nobody: it says what it says of those that it gets."""
+    """A screen beside the way of the blocks, which do not wait for it: it reads those that it gets."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
-        """Return what the heads say of a block."""
+        """Return what is recorded of a block."""
         return state, [self._screen.seen(item)] if item.comes_anywhere else []

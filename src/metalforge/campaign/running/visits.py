@@ -20,6 +20,7 @@ from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theory import Start, System
+from metalforge.core.advice import ChainPlace
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer, Suggestion
 
@@ -116,10 +117,10 @@ class VisitPlan:
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
     lengths: Lengths | None = None
-    """Who says how long visits are; None: the spec."""
+    """Who says with how many cheaper updates chains begin; None: the theory."""
 
     def records(self, visit: Assigned) -> list[Record]:
-        """Return what is written when a visit is: it, and why it is as long."""
+        """Return what is written when a visit is: it, and why its chain begins as it does."""
         return [visit, *(self.lengths.notes(visit) if self.lengths is not None else ())]
 
     def next(
@@ -163,8 +164,6 @@ class VisitPlan:
                 continue
             chain = self._chain_for(wish, here, pending)
             wanted = self.usual(who)
-            if self.lengths is not None and not wish.coordinates:
-                wanted = self.lengths.visit(state, system, wish.coordinate, chain, wanted, number)
             points = 1
             if who.follows is None and not wish.coordinates:
                 points = sum(self._points_left(made, volume) for volume in who.systems)
@@ -431,4 +430,5 @@ class VisitPlan:
         usual = min(self.spec.warmup.cheap, wanted)
         if not usual or self.lengths is None or wish.coordinates:
             return usual
-        return self.lengths.cheap(state, system, wish.coordinate, wish.start or theory.start_of(stream), usual, visit)
+        place = ChainPlace(system, wish.coordinate, wish.start or theory.start_of(stream))
+        return self.lengths.cheap(state, place, usual, visit)

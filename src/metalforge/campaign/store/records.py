@@ -16,8 +16,6 @@ from metalforge.core.rows import Phase
 
 EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board."""
-NOT_ACTED_ON = "recorded, not acted on: "
-"""How the reason begins why a head that is read is not followed."""
 BY_HEAD = "head:"
 """How `by` begins where a head decided."""
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
@@ -163,8 +161,6 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     """The head that took part, whether its answer was followed or not."""
     done: str = ""
     """What was done, in words."""
-    counts: dict[str, int] = {}
-    """What was counted, of a line that says how often something happened."""
 
 
 THROWN_AWAY = "thrown away"

@@ -1,9 +1,8 @@
-"""A chain of links in a campaign: sweeps or trajectories of an engine, with heads that watch them."""
+"""A chain of links in a campaign: sweeps or trajectories of an engine."""
 
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.orders import Snapshot
-from metalforge.campaign.running.point import NOTHING, AnyRun, Exchange, PointChain, Unsound
+from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, Unsound
 from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
-from metalforge.core.rows import Row, Segment
+from metalforge.core.rows import Row
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.observables import Columns
@@ -26,7 +25,6 @@ from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import rounds_to_doubles
 
 from .theory import lattice_of
-from .watch import LinksWatch
 
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
@@ -44,9 +42,6 @@ class LatticePoint(PointChain):
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         spec = tools.spec
-        watch = tools.lines.watch(known)
-        assert watch is None or isinstance(watch, LinksWatch)  # of `Lattice.watch`
-        self._watch = watch
         self._goes_on = False
         """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
@@ -58,13 +53,6 @@ class LatticePoint(PointChain):
             known.system, known.coordinate, seed=spec.seed, stream=known.stream, start=known.start
         )
         super().__init__(known, tools, checkpoint)
-
-    def _take_up(self, run: AnyRun) -> None:
-        """Go on with a run, whose rows so far are told to whoever watches."""
-        super()._take_up(run)
-        if self._watch is not None:
-            past = chain(self._known.segments(run.log.first), run.log.segments(run.log.first))
-            self._watch.begin(past)
 
     def _new(self) -> ChainRun:
         warmup = WarmUp(total=self._known.cheap + self._spec.warmup.longest, quenched=self._known.cheap)
@@ -128,11 +116,6 @@ class LatticePoint(PointChain):
         witness.log.first = self.rows
         return witness.step()
 
-    def anomaly(self) -> float | None:
-        """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
-        watch = self._tell()
-        return None if watch is None else watch.anomaly(self.emitted)
-
     def _moved(self, columns: Mapping[str, Sequence[float]]) -> Sequence[float]:
         """Return of each row whether it is another configuration: a rejected trajectory leaves the links."""
         return columns.get("accepted", ()) if self.n_steps is not None else super()._moved(columns)
@@ -163,19 +146,6 @@ class LatticePoint(PointChain):
         row = self.run.log.columns["plaquette"][-1]
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
 
-    def take_segments(self) -> list[Segment]:
-        """Return the rows that are neither in the journal nor on their way to it; send them to the watch as well."""
-        self._tell()
-        return super().take_segments()
-
-    def _tell(self) -> LinksWatch | None:
-        """Send the rows that the watch of the heads does not have yet, and return it."""
-        watch = self._watch
-        if watch is not None and watch.told < self.rows:
-            for segment in self.run.log.segments(watch.told):
-                watch.push_rows(segment.phase, segment.columns)
-        return watch
-
     def take_snapshots(self) -> list[Snapshot]:
         """Return the configurations to be checked that were met since the last call."""
         met, self._snapshots = self._snapshots, []
@@ -197,24 +167,12 @@ class LatticePoint(PointChain):
 
     def update(self) -> None:
         """Make one update, whose row must be the one that the journal has if it has one."""
-        run, watch, phase, steps = self.run, self._watch, self.run.phase, self.n_steps
-        at_quarter = None
-        if watch is not None and steps is not None and phase == "quench" and not self.rows:
-            watch.before_quench(steps)
-        if watch is not None and steps is not None and phase != "quench":
-            if run.chain.sea is not None:
-                watch.before(phase, steps)
-
-            def at_quarter(delta_h: float) -> None:
-                watch.at_quarter(phase, steps, delta_h)
-
-        row = run.step(at_quarter=at_quarter)
+        phase = self.run.phase
+        row = self.run.step()
         if row.update < self._known.rows:
             self._verify(row.update)
         if self._is_checked(self.rows):
             self.snap()
-        if watch is not None and steps is not None:
-            watch.push(phase, row.values, tested=row.tested)
         if phase == "warmup":
             self._look()
 
@@ -273,9 +231,7 @@ class LatticePoint(PointChain):
         if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway or self._is_refused():
             return
         columns = {name: column[warmup.quenched :] for name, column in self.run.log.columns.items()}
-        watch = self._tell()
-        says = None if watch is None else watch.says
-        verdict = self._tools.monitor.look(*self._spec.theory.warmup_columns(columns), says)
+        verdict = self._tools.monitor.look(*self._spec.theory.warmup_columns(columns))
         if verdict.ends:
             self._end(verdict)
 

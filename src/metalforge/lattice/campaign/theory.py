@@ -1,7 +1,7 @@
 """SU(3) on a lattice: the table `[lattice]` of a spec. Systems are volumes, points are couplings beta."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import hypot, inf, isnan, nan, prod
+from math import exp, hypot, inf, isnan, nan, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -19,6 +19,7 @@ from metalforge.campaign.theory import (
     TheoryWords,
     WideWork,
 )
+from metalforge.core.advice import ChainPlace
 from metalforge.core.errors import SpecError
 from metalforge.core.observables import Measured
 from metalforge.lattice.actions import Action, actions
@@ -40,13 +41,7 @@ if TYPE_CHECKING:
     from metalforge.campaign.spec import CampaignSpec
     from metalforge.campaign.state import ChainLog
     from metalforge.conductor.features import ChainContext
-    from metalforge.conductor.scaling import ExpectedTransition
-    from metalforge.conductor.trust import EarlyStop
-    from metalforge.conductor.worker import Worker
-    from metalforge.reservoir.weights import EsnWeights
-
-    from .lessons import Lessons
-    from .watch import LinksWatch
+    from metalforge.core.advice import Advisor, ExpectedPeak
 
 SHORTEST = 10
 VARIANCE_PER_SITE = 1.2
@@ -324,19 +319,12 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         return self.algorithm
 
     @property
-    def integrated_by(self) -> str:
-        """The integrator of trajectories."""
-        return self.integrator
-
-    @property
     def tuned(self) -> bool:
         """Whether updates are trajectories."""
         return self.algorithm == "hmc"
 
     def cheap_updates(self, at: float, system: System, peak: float | None) -> int:
         """Return how many sweeps without sea quarks a chain with them begins with: most near the transition."""
-        from metalforge.conductor.heuristics import quenched_length
-
         return quenched_length(at, system[0], peak) if self.flavors else 0
 
     # -- heads ---------------------------------------------------------------------------------------------------------
@@ -356,41 +344,29 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             action=self.action,
         )
 
-    cheap_head: ClassVar[str] = "quenched_length"
+    def advisor(self, *, profile: str = "", weights: Path | None = None) -> "Advisor":
+        """Return the conductor, which reads chains of links."""
+        from metalforge.conductor.advisor import ConductorAdvisor
 
-    def watch(self, worker: "Worker", chain: str, context: "ChainContext", rule: "EarlyStop | None") -> "LinksWatch":
-        """Return the connection of one chain to the worker, with its questions about trajectories."""
-        from .watch import LinksWatch
-
-        return LinksWatch(worker, chain, context, rule=rule)
-
-    @property
-    def unused_heads(self) -> Mapping[str, str]:
-        """Heads that do not apply to these chains, with the reason."""
         unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
         if self.algorithm != "hmc":
             unused["rejection"] = "sweeps have no accept test"
         if not self.flavors:
             unused["cg_estimate"] = "a quenched chain solves nothing"
-        return unused
+        return ConductorAdvisor.of(
+            lambda place: self.head_context(place.coordinate, place.system, place.start),
+            [ChainPlace(system, self.low, self.start_of(0)) for system in self.systems],
+            integrator=self.integrator,
+            unused=unused,
+            profile=profile,
+            weights=weights,
+        )
 
-    def expected(self, system: System) -> "ExpectedTransition | None":
+    def expected(self, system: System) -> "ExpectedPeak | None":
         """Return where the transition curve has the peak; None with sea quarks or another action."""
         from metalforge.conductor.scaling import transition_on
 
         return None if self.has_other_theory else transition_on(extents(system))
-
-    def lessons(self, spec: "CampaignSpec", weights: "EsnWeights") -> "Lessons":
-        """Return who reads off chains what heads should have said of them."""
-        from .lessons import Lessons
-
-        return Lessons(spec, weights)
-
-    def is_wrong(self, row: Mapping[str, float]) -> bool:
-        """Return whether a row is impossible."""
-        from metalforge.conductor.heuristics import anomaly
-
-        return anomaly(row["plaquette"], row.get("delta_h"), row.get("cg_iterations"))
 
     def evaluated_again(self, shot: "Snapshot") -> tuple[str, dict[str, float]]:
         """Return how far S / V, P and |L| are from those of the links in higher precision."""
@@ -451,6 +427,15 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         from .report import LatticeReport
 
         return LatticeReport()
+
+
+def quenched_length(beta: float, extent: int, centre: float | None) -> int:
+    """Return min(20 + 80 exp(-(beta - centre)^2 / 0.3), 10 L) sweeps; without a centre the longest, 100.
+
+    The rule of design document 004, with a measured centre in place of a known transition.
+    """
+    near = 1.0 if centre is None else exp(-((beta - centre) ** 2) / 0.3)
+    return min(20 + int(80 * near), 10 * extent)
 
 
 def reweighting_reach(dims: Sequence[int]) -> float:

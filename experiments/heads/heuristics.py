@@ -38,12 +38,6 @@ def cg_iterations(volume: int, mass: float) -> int:
     return round(100 + math.sqrt(volume) / max(mass, 0.01))
 
 
-def quenched_length(beta: float, extent: int, centre: float | None) -> int:
-    """Return min(20 + 80 exp(-(beta - centre)^2 / 0.3), 10 L) updates; without a centre the longest, 100."""
-    near = 1.0 if centre is None else priority(beta, centre)
-    return min(20 + int(80 * near), 10 * extent)
-
-
 def thermalised(window: Sequence[float]) -> bool:
     """Return whether >= 10 values have sigma / |mean| < 0.02 and halves whose means differ by < 0.005.
 

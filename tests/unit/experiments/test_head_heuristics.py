@@ -7,20 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from metalforge.conductor import heuristics
-from metalforge.conductor.heuristics import (
+from experiments.heads import heuristics
+from experiments.heads.heuristics import (
     anomaly,
     cg_iterations,
     deconfined_probability,
     priority,
     quality,
-    quenched_length,
     rejection_probability,
     step_parameters,
     thermalised,
 )
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import find_largest_gaps
+from metalforge.lattice.campaign.theory import quenched_length
 
 
 def test_no_formula_knows_the_transition():

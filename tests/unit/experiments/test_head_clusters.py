@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.conductor.scores import chains_to_see, least_seen, over_couplings
+from experiments.heads.scores import chains_to_see, least_seen, over_couplings
 from metalforge.core.errors import SpecError
 
 

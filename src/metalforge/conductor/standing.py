@@ -1,0 +1,182 @@
+"""Which heads apply to the chains of a campaign, which of them are trusted, and why not.
+
+Scores name the chains on which they were measured (`TestedKind`). On other chains heads are recorded, never acted on.
+
+Weights of the user, such as `conductor adopt` writes, may have another layout: heads are matched by name. A head whose
+network and readout are the package's, bit for bit, has the package's scores. A head that `conductor adopt` wrote has
+its scores on campaigns that were left out, which the file holds. It is trusted where these and the package's scores of
+that head allow it: the baselines of the package's test chains are stronger. Other heads have no scores.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from metalforge.core.advice import NOT_ACTED_ON, HeadStanding
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+from metalforge.core.schema import HeadLayout
+from metalforge.reservoir.files import expect_features, load_weights
+from metalforge.reservoir.sparse import to_dense
+from metalforge.reservoir.weights import EsnWeights
+
+from .features import ChainContext
+from .layouts import CONDUCTOR_11, migrate
+from .scores import AdoptedHead, HeadScore, TestedKind
+from .shipped import default_scores, default_weights, read_provenance
+
+SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
+"""Where the network can run, as scores call it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Heads:
+    """The network, what each head is worth on held-out data, and why heads are not used."""
+
+    weights: EsnWeights
+    scores: tuple[HeadScore, ...]
+    """Of the route on which the network runs."""
+    skill: Mapping[str, float]
+    trusted: Mapping[str, bool]
+    unused: Mapping[str, str] = field(default_factory=dict)
+    """Heads that do not apply to these chains, with the reason."""
+    domain: str | None = None
+    """Why no head is acted on here; None where the chains are of the kind they were trained on."""
+    adopted: Mapping[str, AdoptedHead] = field(default_factory=dict)
+    """Heads whose readout `conductor adopt` wrote, with the scores of that readout."""
+
+    @property
+    def layout(self) -> HeadLayout:
+        """The heads of the network."""
+        assert self.weights.heads is not None
+        return self.weights.heads
+
+    def acts(self, head: str) -> bool:
+        """Return whether a head is acted on."""
+        return self.domain is None and head not in self.unused and self.trusted.get(head, False)
+
+    def why(self, head: str) -> str:
+        """Return why a head that applies is trusted, or why not."""
+        if head in self.adopted:
+            new = self.adopted[head]
+            refused = new.trusted and not self.trusted[head]
+            return new.measured + "; the package's readout was not trusted on its test chains" * refused
+        if (skill := self.skill.get(head)) is None:
+            return "its skill on held-out chains was not measured"
+        if self.trusted.get(head, False):
+            return f"skill {skill:+.2f} on held-out couplings"
+        if skill <= 0:
+            return "no skill on held-out couplings"
+        return f"skill {skill:+.2f}, but with other couplings it might have none"
+
+    def standings(self) -> tuple[HeadStanding, ...]:
+        """Return of every head whether it is acted on, and why or why not."""
+
+        def reason(name: str) -> str:
+            if name in self.unused:
+                return f"does not apply: {self.unused[name]}"
+            return self.why(name) if self.acts(name) else f"{NOT_ACTED_ON}{self.domain or self.why(name)}"
+
+        return tuple(
+            HeadStanding(name=name, acts=self.acts(name), reason=reason(name), skill=self.skill.get(name))
+            for name in self.layout.names
+        )
+
+
+def shipped_heads(route: str) -> Heads:
+    """Return the heads of the package with their scores where the network runs on this route."""
+    scores = tuple(score for score in default_scores().heads if score.route == route)
+    return Heads(
+        weights=default_weights(),
+        scores=scores,
+        skill={score.name: score.skill for score in scores},
+        trusted={score.name: score.trusted for score in scores},
+    )
+
+
+def heads_for(
+    chains: Sequence[ChainContext], route: str, *, integrator: str = "", unused: Mapping[str, str] | None = None
+) -> Heads:
+    """Return the heads of the package as they stand to chains, one of each system of a campaign."""
+    heads, unused = shipped_heads(route), unused or {}
+    domain, tested = _tested(chains, integrator, default_scores().tested_on)
+    if tested is not None:
+        untested = sorted(set(heads.layout.names) - tested)
+        unused = dict.fromkeys(untested, "not tested on chains of this kind") | dict(unused)
+    return replace(heads, unused=unused, domain=domain)
+
+
+def _tested(
+    chains: Sequence[ChainContext], integrator: str, kinds: Sequence[TestedKind]
+) -> tuple[str | None, set[str] | None]:
+    """Return why no head is acted on, if so, and the heads that were tested on chains of this kind; None is all."""
+    heads: set[str] | None = None
+    for chain in chains:
+        alike = [kind for kind in kinds if kind.lacks(chain, integrator) is None]
+        if not alike:
+            same = [k for k in kinds if (k.algorithm, k.flavors) == (chain.algorithm, chain.flavors)]
+            return f"tested on {(same or kinds)[0].lacks(chain, integrator)}", None
+        if all(kind.heads for kind in alike):
+            here = {name for kind in alike for name in kind.heads}
+            heads = here if heads is None else heads & here
+    return None, heads
+
+
+def with_weights(heads: Heads, path: Path) -> Heads:
+    """Return heads as the weights of a file have them; refused where inputs differ or no head is known."""
+    weights, shipped = load_weights(path), heads.weights
+    with naming(path):
+        if shipped.features is not None:
+            expect_features(weights, shipped.features)
+        names = () if weights.heads is None else weights.heads.names
+        lacking = [name for name in CONDUCTOR_11.names if name not in names]
+        if len(lacking) == len(CONDUCTOR_11.names):
+            raise SpecError(
+                f"`screening.weights` must have at least one head of {', '.join(CONDUCTOR_11.names)}. "
+                f"Got {', '.join(names) or 'weights without a head layout'}"
+            )
+    weights = weights if names == CONDUCTOR_11.names else migrate(weights, CONDUCTOR_11)
+    made = read_provenance(path)
+    adopted = {} if made is None else {head.name: head for head in made.adopted if head.name not in lacking}
+    kept = [name for name in _unchanged(weights, shipped) if name not in adopted]
+    return replace(
+        heads,
+        weights=weights,
+        scores=tuple(adopted[one.name].scored(one) if one.name in adopted else one for one in heads.scores),
+        trusted={name: heads.trusted[name] for name in kept if name in heads.trusted}
+        | {name: head.trusted and heads.trusted.get(name, False) for name, head in adopted.items()},
+        skill={name: heads.skill[name] for name in kept if name in heads.skill}
+        | {name: head.skill_after for name, head in adopted.items()},
+        unused={**heads.unused, **dict.fromkeys(lacking, "the weights have no such head")},
+        adopted=adopted,
+    )
+
+
+def _unchanged(weights: EsnWeights, shipped: EsnWeights) -> list[str]:
+    """Return the heads of weights in the package's layout whose network and readout are the package's, bit for bit."""
+
+    def network(of: EsnWeights) -> tuple[object, ...]:
+        arrays = (of.w_in, to_dense(of.w_res), of.bias)
+        return of.leak, of.activation, of.passthrough, of.ranges, *(part.tobytes() for part in arrays)
+
+    def readout(of: EsnWeights, name: str) -> tuple[object, ...]:
+        assert of.heads is not None
+        assert of.w_out is not None
+        assert of.out_bias is not None
+        span = of.heads.span(name)
+        return of.heads[name], of.w_out[span].tobytes(), of.out_bias[span].tobytes()
+
+    if network(weights) != network(shipped):
+        return []
+    return [name for name in CONDUCTOR_11.names if readout(weights, name) == readout(shipped, name)]
+
+
+def standings_of(path: Path) -> list[HeadStanding]:
+    """Return how every head of a weight file stands: one acts where it does in software and on the NPU."""
+    software, npu = (with_weights(shipped_heads(route), path) for route in (SOFTWARE, ON_NPU))
+    found = []
+    for name in CONDUCTOR_11.names:
+        heads = software if not software.acts(name) or npu.acts(name) else npu
+        reason = heads.unused.get(name) or heads.why(name)
+        found.append(HeadStanding(name=name, acts=heads.acts(name), reason=reason, skill=heads.skill.get(name)))
+    return found
