@@ -4,11 +4,11 @@ import importlib
 import os
 import socket
 from collections.abc import Collection
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metalforge.core.errors import PlacementError, PluginError, SpecError
+from metalforge.core.errors import PlacementError, SpecError
+from metalforge.pipeline.ray_ import first_line, import_ray
 
 from .address import ClusterAddress
 from .local import LocalCluster, start_local
@@ -38,8 +38,6 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     if address.kind == "local":
-        if find_spec("ray") is None:
-            _ray()  # says what is missing before anything is started
         folder = directory / FOLDER
         cluster = LocalCluster.find(folder)
         if cluster is None and not start:
@@ -50,7 +48,7 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
             cluster = started = start_local(address.nodes, address.cores, folder)
         os.environ |= cluster.environment()
         where = cluster.address
-    ray = _ray()  # not before: it reads its environment when it is imported
+    ray = import_ray()  # not before: it reads its environment when it is imported
     if address.kind != "local":
         where = str(_knock(ray, address))
     try:
@@ -119,7 +117,7 @@ def choose(told: str, latest: str | None, running: Collection[str]) -> ClusterAd
 def _nobody(address: ClusterAddress, error: Exception) -> PlacementError:
     said = (error.strerror if isinstance(error, OSError) else "") or str(error)
     return PlacementError(
-        f"no cluster could be joined at {address}: {said.strip().partition(chr(10))[0]}"
+        f"no cluster could be joined at {address}: {first_line(said)}"
         "\nhint: `ray status` on its head says whether it runs; docs/guides/cluster.md how to start one"
     )
 
@@ -129,10 +127,3 @@ def leave(ray: "ModuleType", address: ClusterAddress, directory: Path, *, stop: 
     ray.shutdown()
     if stop and address.kind == "local" and (cluster := LocalCluster.find(directory / FOLDER)) is not None:
         cluster.stop()
-
-
-def _ray() -> "ModuleType":
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise PluginError(f"a cluster needs Ray: {error}\nhint: pip install 'metalforge[ray]'") from error

@@ -9,9 +9,8 @@ other has a lane for every core and card, loses those of a lost node, and takes 
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +28,18 @@ from metalforge.pipeline.errors import StageCrashError
 from metalforge.pipeline.graph import PipelineGraph, StageSpec
 from metalforge.pipeline.hosts import Host
 from metalforge.pipeline.processes import Died
+from metalforge.pipeline.ray_ import RayConnection, first_line
 from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
-from .nodes import common_level, live_nodes
-from .worker import LEVEL, HereFlag, NodeFacts, NodeWorker, halt_here, system_error
+from .nodes import SILENT_S, START_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
+from .worker import DISK, LEVEL, HereFlag, halt_here
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-START_S = 60.0
-"""That a worker has to start: it imports the package."""
-LOOK_S, WATCH_S = 1.0, 2.0
-"""Between two looks at a cluster that somebody waits for, and at one that works: each is a call to every node."""
-LATE_S, SILENT_S = 20.0, 60.0
-"""After which a worker that does not answer is reported in the journal, and after which it is ended."""
+WATCH_S = 2.0
+"""Between two looks at a cluster that works: each is a call to every node."""
 FAILURES = 3
 """Of one lane, after which it is given up; of one that must go on, in a row, after which its node is."""
 SPARE_CALLS = 4
@@ -74,61 +70,29 @@ class FarFlag:
         return halt_here, ()
 
 
-@dataclass(eq=False)
-class ClusterNode:
-    """A node, its worker, and what the campaign has there."""
-
-    id: str
-    label: str
-    cores: int
-    cards: int
-    worker: Any = None
-    facts: NodeFacts | None = None
-    lanes: tuple[LaneFacts, ...] = ()
-    gone: str = ""
-    """Why nothing is run there any more."""
-    last: str = ""
-    """What its lanes failed with last."""
-    disk: int = 0
-    """The number of the system's error, where that was the disk's."""
-    heard: float = field(default_factory=time.monotonic)
-    asked: Any = None
-    """The answer to the last ping, which may not be there yet."""
-    late: bool = False
-    """Whether it was reported that it does not answer."""
-    joules: dict[str, Quantity] = field(default_factory=dict)
-    """What its meters said then."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-class LaneConnection:
+class LaneConnection(RayConnection):
     """One lane of a node's worker, as a `ProcessHost` asks it."""
 
     def __init__(self, machines: "RayMachines", node: ClusterNode, worker: Any, lane: str) -> None:
-        self._machines, self._node, self._worker, self._lane = machines, node, worker, lane
-        self.pid: int | None = None
+        super().__init__(machines.ray, worker, lane)
+        self._machines, self._node, self._lane = machines, node, lane
 
     def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
         """Return the answer; raises what the producer raised, or `Died`."""
-        ray = self._machines.ray
+        node = self._node
         try:
-            outcome, result, trace = ray.get(self._worker.do.remote(self._lane, verb, arguments), timeout=timeout_s)
-        except ray.exceptions.GetTimeoutError as late:
-            raise TimeoutError(str(late)) from late
-        except ray.exceptions.RayError as death:
-            self._machines.died(self._node, self._worker)
-            raise self._failed(f"the worker on {self._node.label} died: {_first_line(death)}") from death
-        self._node.heard = time.monotonic()
-        if outcome == "disk":
+            result = super().request(verb, arguments, timeout_s)
+        except Died as death:
+            node.lost(self._actor)
+            raise self._failed(f"the worker on {node.label} died: {death}") from death
+        except OSError as error:
+            if error.errno not in DISK:
+                raise
             # It is this node's: chains go on from their files, there or elsewhere.
-            self._node.disk = system_error(result)
-            raise self._failed(_first_line(result))
-        if outcome == "error":
-            result.add_note(f"on {self._node.label}:\n{trace}")
-            raise result
-        if verb == "open":
-            self.pid = int(result)
-        elif verb == "step" and any(made.header.get("rows") for made in result):
+            node.disk = error.errno
+            raise self._failed(first_line(error)) from error
+        node.heard = time.monotonic()
+        if verb == "step" and any(made.header.get("rows") for made in result):
             self._machines.worked(self._lane)
         return result
 
@@ -140,9 +104,6 @@ class LaneConnection:
 
     def kill(self) -> None:
         """Nothing: the worker has other lanes, and one that is opened again there begins anew."""
-
-    def close(self) -> None:
-        """Nothing: the worker ends with the campaign."""
 
 
 class ClusterRun(ThreadsRun):
@@ -191,7 +152,7 @@ class RayMachines(Closing):
             homes = {self._homes[lane.name][0].id for lane in lanes}
             for node in self._nodes.values():
                 if node.id not in homes:  # another campaign may have its cores
-                    self._end(node)
+                    node.end()
         if not lanes:
             disk = max((node.disk for node in self._nodes.values()), default=0)
             raise PlacementError(
@@ -237,7 +198,7 @@ class RayMachines(Closing):
         self._wake.set()
         self._watch.join(WATCH_S + SILENT_S)
         for node in self._nodes.values():
-            self._end(node)
+            node.end()
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -254,12 +215,6 @@ class RayMachines(Closing):
         """Return whether a lane of a node is still at work."""
         node = self._nodes.get(node_id)
         return node is not None and node.worker is not None
-
-    def died(self, node: ClusterNode, worker: Any) -> None:
-        """Note that a worker is no more; another is started when a lane needs it."""
-        with self._lock:
-            if node.worker is worker:
-                node.worker, node.asked = None, None
 
     def say(self, lane: str, what: str) -> None:
         """Note what happened to a lane, for the journal."""
@@ -279,106 +234,40 @@ class RayMachines(Closing):
     def _take_in(self, spec: CampaignSpec) -> None:
         """Start workers on nodes that have none, all at once, and ask them for their lanes."""
         there = {one["NodeID"]: one for one in live_nodes(self.ray)}
-        free = self._free()
+        free = free_resources()
         for node_id, one in there.items():
             if node_id not in self._nodes:
                 has = free.get(node_id, one["Resources"])
-                self._nodes[node_id] = ClusterNode(
-                    id=node_id,
-                    label=self._label(one),
-                    cores=int(has.get("CPU", 0)),
-                    cards=int(has.get("GPU", 0)),
-                )
+                label = label_of(one, {node.label for node in self._nodes.values()})
+                cores, cards = int(has.get("CPU", 0)), int(has.get("GPU", 0))
+                self._nodes[node_id] = ClusterNode(self.ray, id=node_id, label=label, cores=cores, cards=cards)
         for node_id, node in self._nodes.items():
             if node_id not in there:
                 node.gone, node.worker = node.gone or "it is not there any more", None
             elif node.gone:
-                self._end(node)  # what it had to write is written
+                node.end()  # what it had to write is written
         new = [node for node in self._nodes.values() if not node.gone and node.cores + node.cards and not node.lanes]
         probe = self._directory / JOURNAL
         for node in new:
             node.worker = self._new_worker(node)
-        for node, facts in self._asked(new, lambda worker, _: worker.facts.remote(str(probe))):
+        for node, facts in ask_all(new, lambda node: node.worker.facts.remote(str(probe)), self._start_s):
             node.facts = facts
         new = [node for node in new if node.facts is not None]
         if not self._level and new:
             self._level = os.environ[LEVEL] = common_level([node.facts for node in new if node.facts is not None])
-        for node, lanes in self._asked(new, lambda worker, node: worker.lanes.remote(spec, node.cores, self._level)):
+        asked = ask_all(new, lambda node: node.worker.lanes.remote(spec, node.cores, self._level), self._start_s)
+        for node, lanes in asked:
             node.lanes = tuple(lanes)
+            models = dict.fromkeys(lane.info.model for lane in node.lanes)
             sees = "" if not probe.exists() or (node.facts and node.facts.sees) else "; it does not see the directory"
-            self._said.append((f"node {node.label}", f"{node.facts and node.facts.host}: {_has(node)}{sees}"))
-
-    def _asked(
-        self, nodes: Sequence[ClusterNode], question: Callable[[Any, ClusterNode], Any]
-    ) -> Iterator[tuple[ClusterNode, Any]]:
-        """Give the answers of the workers of nodes, asked all at once; a node that has none is given up."""
-        asked = [(node, question(node.worker, node)) for node in nodes]
-        for node, answer in asked:
-            try:
-                yield node, self._get(answer, node)
-            except StageCrashError as error:
-                node.gone = str(error)
-                self._end(node)
+            what = f"{node.facts and node.facts.host}: {len(node.lanes)} lanes on {', '.join(models)}{sees}"
+            self._said.append((f"node {node.label}", what))
 
     def _new_worker(self, node: ClusterNode) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         # Each lane has one call under way; all lanes of a deterministic campaign may come to one node.
         lanes = self._producers or sum(one.cores for one in self._nodes.values())
         calls = (max(node.cores, lanes) if self._fixed else node.cores) + node.cards + SPARE_CALLS
-        return (
-            self.ray.remote(NodeWorker)
-            .options(
-                num_cpus=node.cores,
-                num_gpus=node.cards,
-                max_restarts=0,
-                max_task_retries=0,
-                max_concurrency=calls,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-            )
-            .remote(str(self._directory))
-        )
-
-    def _get(self, answer: Any, node: ClusterNode) -> Any:
-        """Return an answer of a worker that may have to start first; raises where its node goes away meanwhile."""
-        errors = self.ray.exceptions
-        deadline = time.monotonic() + self._start_s
-        while True:
-            try:
-                return self.ray.get(answer, timeout=LOOK_S)
-            except errors.GetTimeoutError:
-                if all(one["NodeID"] != node.id for one in live_nodes(self.ray)):
-                    raise StageCrashError(f"node {node.label} is not there any more") from None
-                if time.monotonic() > deadline:
-                    raise StageCrashError(
-                        f"no worker started on node {node.label} within {self._start_s:g} s"
-                    ) from None
-            except errors.RayTaskError as error:
-                raise StageCrashError(f"node {node.label}: {_first_line(error.cause or error)}") from error
-            except errors.RayError as error:
-                raise StageCrashError(f"node {node.label}: {_first_line(error)}") from error
-
-    def _end(self, node: ClusterNode) -> None:
-        worker, node.worker = node.worker, None
-        if worker is not None:
-            self.ray.kill(worker)
-
-    def _free(self) -> dict[str, dict[str, float]]:
-        """Return what nobody else has taken of each node; what its own workers hold is gone with them."""
-        from ray._private.state import available_resources_per_node
-
-        found: dict[str, dict[str, float]] = available_resources_per_node()
-        return found
-
-    def _label(self, one: dict[str, Any]) -> str:
-        """Return a short name for a node, which no other has."""
-        host = one.get("NodeName") or one.get("NodeManagerHostname") or "node"
-        plain = "".join(c if c.isalnum() else "-" for c in str(host).partition(".")[0]).strip("-") or "node"
-        if plain.replace("-", "").isdigit():
-            plain = "node"
-        taken = {node.label for node in self._nodes.values()}
-        labels = (f"{plain}-{n}" for n in range(1, len(taken) + 2))
-        return next(label for label in labels if label not in taken)
+        return node.start(self._directory, cores=node.cores, cards=node.cards, calls=calls)
 
     # -- lanes --------------------------------------------------------------------------------------------------------
 
@@ -425,7 +314,7 @@ class RayMachines(Closing):
         )
 
     def _joules(self, node: ClusterNode, substrate: str) -> Quantity:
-        found: Quantity = self._get(node.worker.joules.remote(substrate), node)
+        found: Quantity = node.get(node.worker.joules.remote(substrate), self._start_s)
         return found
 
     def _connect(self, lane: str) -> LaneConnection:
@@ -466,7 +355,7 @@ class RayMachines(Closing):
             worker = node.worker
             if worker is None:
                 worker = self._new_worker(node)
-                self._get(worker.at_level.remote(self._level), node)
+                node.get(worker.at_level.remote(self._level), self._start_s)
                 node.worker, node.heard = worker, time.monotonic()
                 if self._flag.is_set:
                     worker.halt.remote(True)
@@ -487,39 +376,13 @@ class RayMachines(Closing):
                     if (worker := node.worker) is not None:
                         worker.halt.remote(told)
             try:
-                self._ping(workers)
+                for node in workers:
+                    with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
+                        if late := node.ping():
+                            self.say(f"node {node.label}", late)
                 if not self._fixed and self._nodes:
                     new = [one for one in live_nodes(self.ray) if one["NodeID"] not in self._nodes]
                     if any(one["Resources"].get("CPU", 0) for one in new):
                         self._grown.set()
             except self.ray.exceptions.RayError:
                 continue  # the cluster is not there now; who waits for an answer hears of it
-
-    def _ping(self, nodes: Collection[ClusterNode]) -> None:
-        for node in nodes:
-            worker = node.worker
-            if worker is None:
-                continue
-            if node.asked is None:
-                node.asked = worker.ping.remote()
-            done, _ = self.ray.wait([node.asked], timeout=0)
-            if done:
-                answer, node.asked, node.heard, node.late = node.asked, None, time.monotonic(), False
-                with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
-                    node.joules = self.ray.get(answer)
-            elif (silent_s := time.monotonic() - node.heard) > SILENT_S:
-                self.ray.kill(worker)  # whoever waits for it hears of its death
-                node.asked, node.heard = None, time.monotonic()
-            elif silent_s > LATE_S and not node.late:
-                node.late = True
-                self.say(f"node {node.label}", f"has not answered for {LATE_S:g} s, and is given up after {SILENT_S:g}")
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _has(node: ClusterNode) -> str:
-    """Return in words what a campaign has on a node."""
-    models = dict.fromkeys(lane.info.model for lane in node.lanes)
-    return f"{len(node.lanes)} lanes on {', '.join(models)}"

@@ -1,17 +1,126 @@
-"""What the nodes of a cluster have: asked of each, in a process of its own there, without making anything of it."""
+"""The nodes of a Ray cluster: each with one worker, an actor that is asked what the node has and does its work."""
 
+import importlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.quantities import Quantity
+from metalforge.pipeline.errors import StageCrashError
+from metalforge.pipeline.ray_ import first_line, start_actor
 
+from .lanes import LaneFacts
 from .worker import NodeFacts, NodeWorker
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-ASK_S = 60.0
+START_S = 60.0
+"""That a worker has to start: it imports the package."""
+LOOK_S = 1.0
+"""Between two looks at whether a node is still there, while its worker is waited for."""
+LATE_S, SILENT_S = 20.0, 60.0
+"""After which a worker that does not answer is reported in the journal, and after which it is ended."""
 LEVELS = ("portable", "v2", "v3", "v4")
 """Build levels of kernels, the plainest first."""
+
+
+@dataclass(eq=False)
+class ClusterNode:
+    """A node, its worker, and what a campaign has there."""
+
+    ray: "ModuleType"
+    id: str
+    label: str
+    cores: int
+    cards: int
+    worker: Any = None
+    facts: NodeFacts | None = None
+    lanes: tuple[LaneFacts, ...] = ()
+    gone: str = ""
+    """Why nothing is run there any more."""
+    last: str = ""
+    """What its lanes failed with last."""
+    disk: int = 0
+    """The number of the system's error, where that was the disk's."""
+    heard: float = field(default_factory=time.monotonic)
+    asked: Any = None
+    """The answer to the last ping, which may not be there yet."""
+    late: bool = False
+    """Whether it was reported that it does not answer."""
+    joules: dict[str, Quantity] = field(default_factory=dict)
+    """What its meters said then."""
+    lock: Lock = field(default_factory=Lock)
+
+    def start(self, directory: Path, *, cores: int = 0, cards: int = 0, calls: int = 1) -> Any:
+        """Start a worker, which may have so many calls under way, and return it."""
+        resources = {"num_cpus": cores, "num_gpus": cards}
+        return start_actor(
+            self.ray, NodeWorker, str(directory), node=self.id, max_concurrency=calls, **resources
+        )  # fmt: skip
+
+    def get(self, answer: Any, start_s: float = START_S) -> Any:
+        """Return an answer of a worker that may have to start first; raises where its node goes away meanwhile."""
+        errors = self.ray.exceptions
+        deadline = time.monotonic() + start_s
+        while True:
+            try:
+                return self.ray.get(answer, timeout=LOOK_S)
+            except errors.GetTimeoutError:
+                if all(one["NodeID"] != self.id for one in live_nodes(self.ray)):
+                    raise StageCrashError(f"node {self.label} is not there any more") from None
+                if time.monotonic() > deadline:
+                    raise StageCrashError(f"no worker started on node {self.label} within {start_s:g} s") from None
+            except errors.RayError as error:
+                raise StageCrashError(f"node {self.label}: {first_line(getattr(error, 'cause', error))}") from error
+
+    def lost(self, worker: Any) -> None:
+        """Note that a worker is no more; another is started when a lane needs it."""
+        if self.worker is worker:
+            self.worker = self.asked = None
+
+    def end(self) -> None:
+        """End the worker, if there is one."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            self.ray.kill(worker)
+
+    def ping(self) -> str:
+        """Ask whether the worker answers; one that is silent for long is ended. Returns what is to be reported."""
+        worker = self.worker
+        if worker is None:
+            return ""
+        if self.asked is None:
+            self.asked = worker.ping.remote()
+        done, _ = self.ray.wait([self.asked], timeout=0)
+        if done:
+            answer, self.asked, self.heard, self.late = self.asked, None, time.monotonic(), False
+            self.joules = self.ray.get(answer)
+        elif (silent_s := time.monotonic() - self.heard) > SILENT_S:
+            self.ray.kill(worker)  # whoever waits for it hears of its death
+            self.asked, self.heard = None, time.monotonic()
+        elif silent_s > LATE_S and not self.late:
+            self.late = True
+            return f"has not answered for {LATE_S:g} s, and is given up after {SILENT_S:g}"
+        return ""
+
+
+def ask_all(
+    nodes: Sequence[ClusterNode], question: Callable[[ClusterNode], Any], start_s: float = START_S
+) -> list[tuple[ClusterNode, Any]]:
+    """Return the nodes that answered with their answers, asked all at once; one that did not is given up."""
+    found = []
+    for node, answer in [(node, question(node)) for node in nodes]:
+        try:
+            found.append((node, node.get(answer, start_s)))
+        except StageCrashError as error:
+            node.gone = str(error)
+            node.end()
+    return found
 
 
 def live_nodes(ray: "ModuleType") -> list[dict[str, Any]]:
@@ -20,47 +129,41 @@ def live_nodes(ray: "ModuleType") -> list[dict[str, Any]]:
     return sorted(alive, key=lambda one: ("node:__internal_head__" not in one["Resources"], one["NodeID"]))
 
 
+def free_resources() -> dict[str, dict[str, float]]:
+    """Return by node what nobody has taken of it."""
+    found: dict[str, dict[str, float]] = importlib.import_module("ray._private.state").available_resources_per_node()
+    return found
+
+
+def label_of(one: dict[str, Any], taken: Collection[str]) -> str:
+    """Return a short name for a node, which no other has."""
+    host = one.get("NodeName") or one.get("NodeManagerHostname") or "node"
+    plain = "".join(c if c.isalnum() else "-" for c in str(host).partition(".")[0]).strip("-") or "node"
+    if plain.replace("-", "").isdigit():
+        plain = "node"
+    labels = (f"{plain}-{n}" for n in range(1, len(taken) + 2))
+    return next(label for label in labels if label not in taken)
+
+
 def look(ray: "ModuleType") -> list[NodeFacts]:
-    """Return what each node has, the head first; all are asked at once.
-
-    Raises
-    ------
-    PlacementError
-        A node did not answer, or has another version of the package.
-    """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    ask = ray.remote(_facts)
-    nodes = live_nodes(ray)
-    asked = [
-        ask.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(one["NodeID"], soft=False)).remote()
-        for one in nodes
-    ]
-    try:
-        found: list[NodeFacts] = ray.get(asked, timeout=ASK_S)
-    except ray.exceptions.GetTimeoutError:
-        silent = [
-            one["NodeManagerHostname"]
-            for one, answer in zip(nodes, asked, strict=True)
-            if not ray.wait([answer], timeout=0)[0]
-        ]
+    """Return what each node has, the head first; raises `PlacementError` where one does not answer or differs."""
+    nodes: list[ClusterNode] = []
+    for one in live_nodes(ray):
+        label = label_of(one, [node.label for node in nodes])
+        nodes.append(ClusterNode(ray, id=one["NodeID"], label=label, cores=0, cards=0))
+        nodes[-1].worker = nodes[-1].start(Path())
+    found = [facts for _, facts in ask_all(nodes, lambda node: node.worker.facts.remote())]
+    for node in nodes:
+        node.end()
+    if silent := [node for node in nodes if node.gone]:
         raise PlacementError(
-            f"{len(silent)} of {len(nodes)} nodes did not answer within {ASK_S:g} s: {', '.join(silent)}"
-            "\nhint: their logs are in Ray's folder of temporary files on each"
-        ) from None
-    except ray.exceptions.RayError as error:
-        raise PlacementError(
-            f"a node of the cluster cannot run metalforge: {str(error).strip().splitlines()[-1]}"
+            f"{len(silent)} of {len(nodes)} nodes cannot run metalforge: {'; '.join(node.gone for node in silent)}"
             "\nhint: the same version must be installed on every node, for the same Python"
-        ) from error
+        )
     versions = {facts.version for facts in found}
     if len(versions) > 1:
         raise PlacementError(f"the nodes have different versions of metalforge: {', '.join(sorted(versions))}")
     return found
-
-
-def _facts() -> NodeFacts:
-    return NodeWorker(".").facts()
 
 
 def common_level(found: list[NodeFacts]) -> str:

@@ -24,6 +24,7 @@ from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.view import View
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.pipeline.child import portable
+from metalforge.pipeline.ray_ import start_actor
 
 from .machines import RayMachines
 from .worker import system_error
@@ -188,21 +189,10 @@ def begin(
     command: Sequence[str] = (),
 ) -> Any:
     """Start the supervisor of a directory on this process' node; with a spec a campaign begins, without it goes on."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = ray.get_runtime_context().get_node_id()
-    return (
-        ray.remote(Supervisor)
-        .options(
-            name=name_of(directory),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=0,
-            max_restarts=FOREVER,
-            max_task_retries=0,
-            max_concurrency=8,
-            # The directory is there, and its lock: on another machine nobody could tell that it is held.
-            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
-        )
-        .remote(str(directory), spec, more, tuple(command))
-    )
+    return start_actor(
+        ray, Supervisor, str(directory), spec, more, tuple(command),
+        # The directory is there, and its lock: on another machine nobody could tell that it is held.
+        node=ray.get_runtime_context().get_node_id(),
+        name=name_of(directory), namespace=NAMESPACE, lifetime="detached",
+        num_cpus=0, max_restarts=FOREVER, max_concurrency=8,
+    )  # fmt: skip

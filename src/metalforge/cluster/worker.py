@@ -7,7 +7,6 @@ A flag that is sent here becomes the one of this process.
 
 import errno
 import os
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from metalforge.core.substrate import SubstrateInfo
 from metalforge.pipeline.child import portable
 from metalforge.pipeline.hosts import StageServer
 from metalforge.pipeline.items import Emit
+from metalforge.pipeline.ray_ import first_line
 from metalforge.substrates import discover
 
 from .lanes import LaneFacts, facts_of
@@ -118,8 +118,8 @@ class NodeWorker:
         """Return what silicon of this node has spent since the worker began."""
         return self._meters[substrate].total()
 
-    def do(self, lane: str, verb: str, arguments: tuple[Any, ...]) -> tuple[str, Any, str]:
-        """Do a verb of a lane's producer on its own thread; return its outcome, what came of it, and the trace."""
+    def do(self, lane: str, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """Do a verb of a lane's producer on its own thread; a disk that failed is an OSError of its number."""
         with self._lock:
             if verb == "open" or lane not in self._lanes:
                 old = self._lanes.pop(lane, None)
@@ -133,9 +133,9 @@ class NodeWorker:
                 made = [_lost(one, self._leaving) for one in made]
         except Exception as error:
             if (number := system_error(error)) in DISK:
-                return "disk", OSError(number, str(error).partition("\n")[0]), ""
-            return "error", portable(error), traceback.format_exc()
-        return "ok", made, ""
+                raise OSError(number, first_line(error)) from error
+            raise portable(error) from error
+        return made
 
     def halt(self, stop: bool) -> None:
         """Let all producers stop at their next update, or go on."""

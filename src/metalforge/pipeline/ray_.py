@@ -1,10 +1,10 @@
-"""The same graph with its stages on a Ray cluster: one actor a stage, placed by resources.
+"""Stages on a Ray cluster: actors, the connections of stages to them, and the runtime that places one actor a stage.
 
 Queues, credits, order, checkpoints and replay stay ours, in the process that starts the run: Ray restarts processes,
 never state, and with its own retries calls come twice. An actor that dies is started again from the last checkpoint
 and replays what it had not acknowledged, exactly as a local process does (`processes.ProcessHost`). Payloads pass
-through the starting process, one item at a time for each stage: made for stages of milliseconds and more. The library
-is imported here only.
+through the starting process, one item at a time for each stage: made for stages of milliseconds and more. Campaigns on
+clusters (`metalforge.cluster`) use the same actors and connections, one actor a node.
 """
 
 import importlib
@@ -24,69 +24,62 @@ from .threads import ThreadsRun
 if TYPE_CHECKING:
     from types import ModuleType
 
-_OPTIONS = {"num_cpus": 0.1, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
-"""A tenth of a core, so that a small machine holds many stages: three of a whole core on two cores wait for ever."""
-
-
+_CPUS = 0.1
+"""Cores of a stage's actor, so that a small machine holds many: three of a whole core on two cores wait for ever."""
 _START_S = 60.0  # a worker process imports the package; a cluster that grows by itself may need more: `start_s`
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With 0 Ray's servers listen on 127.0.0.1 only, on Linux too; read when Ray is imported."""
 
 
-def _ray() -> "ModuleType":
-    os.environ.setdefault(_LOOPBACK, "0")
+def import_ray() -> "ModuleType":
+    """Return Ray; raises `PluginError` where it is not installed."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise PluginError(f"the Ray runtime needs ray: {error}\nhint: pip install 'metalforge[ray]'") from error
+        raise PluginError(f"a cluster needs ray: {error}\nhint: pip install 'metalforge[ray]'") from error
 
 
-class RayActor:
-    """One actor as a connection of a `ProcessHost`."""
+def first_line(error: object) -> str:
+    """Return the first line of an error's message: Ray adds the remote traceback below it."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
-    def __init__(self, spec: StageSpec, options: Mapping[str, Any], start_s: float = _START_S) -> None:
-        self._ray, self._name, self._start_s = _ray(), spec.name, start_s
-        self._options = {**_OPTIONS, **options}
-        self._actor = self._ray.remote(StageServer).options(**self._options).remote()
+
+def start_actor(ray: "ModuleType", kind: type, *arguments: Any, node: str = "", **options: Any) -> Any:
+    """Start an actor, on a node where one is given by its id. Ray repeats none of its calls."""
+    if node:
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        options["scheduling_strategy"] = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(kind).options(**{"max_restarts": 0, "max_task_retries": 0, **options}).remote(*arguments)
+
+
+class RayConnection:
+    """A stage that an actor serves, as a connection of a `ProcessHost`.
+
+    The actor has a method `do(*which, verb, arguments)`, where `which` says which of its stages is meant.
+    """
+
+    def __init__(self, ray: "ModuleType", actor: Any, *which: str) -> None:
+        self._ray, self._actor, self._which = ray, actor, which
         self.pid: int | None = None  # until it is opened: 0 would mean the caller's own group to `os.kill`
 
     def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
-        """Ask the actor and wait; what the stage raised is raised here."""
+        """Ask the actor and wait; raises what the stage raised, `Died`, or TimeoutError."""
         errors = self._ray.exceptions
-        if verb == "open":
-            self._wait_for_a_place()
         try:
-            result = self._ray.get(self._actor.do.remote(verb, arguments), timeout=timeout_s)
+            result = self._ray.get(self._actor.do.remote(*self._which, verb, arguments), timeout=timeout_s)
         except errors.GetTimeoutError as late:
             raise TimeoutError(str(late)) from late
-        except errors.RayActorError as death:
-            raise Died(str(death)) from death
         except errors.RayTaskError as error:
-            raise error.cause if isinstance(getattr(error, "cause", None), Exception) else error from None
+            cause = getattr(error, "cause", None)
+            if not isinstance(cause, Exception):
+                raise
+            cause.add_note(error.traceback_str)
+            raise cause from None
+        except errors.RayError as death:
+            raise Died(first_line(death)) from death
         if verb == "open":
             self.pid = int(result)
         return result
-
-    def _wait_for_a_place(self) -> None:
-        """Return when the actor runs somewhere; raises, with what is missing, when it found no place in time."""
-        try:
-            self._ray.get(self._actor.__ray_ready__.remote(), timeout=self._start_s)
-        except self._ray.exceptions.GetTimeoutError as late:
-            wanted = {"CPU": self._options["num_cpus"], "GPU": self._options.get("num_gpus", 0)}
-            wanted |= self._options.get("resources", {})
-            there, free = self._ray.cluster_resources(), self._ray.available_resources()
-            lacks = [
-                f"{amount:g} {name} of which the cluster has {there.get(name, 0):g} ({free.get(name, 0):g} free)"
-                for name, amount in wanted.items()
-                if amount > free.get(name, 0)
-            ]
-            nodes = self._ray.nodes()
-            raise PipelineError(
-                f"stage `{self._name}` found no place on Ray within {self._start_s:g} s: "
-                + (f"it wants {', '.join(lacks)}" if lacks else "what it wants is there, but its worker did not start")
-                + f"; {sum(node['Alive'] for node in nodes)} of {len(nodes)} nodes are alive\n"
-                "hint: `resources` says what a stage wants, `start_s` how long it may wait for it"
-            ) from late
 
     def kill(self) -> None:
         """End the actor now."""
@@ -95,6 +88,42 @@ class RayActor:
     def close(self) -> None:
         """End the actor."""
         self.kill()
+
+
+class StageActor(RayConnection):
+    """One stage in an actor of its own, placed by what it wants (`options` of Ray's actors)."""
+
+    def __init__(self, spec: StageSpec, options: Mapping[str, Any], start_s: float = _START_S) -> None:
+        self._name, self._start_s, self._options = spec.name, start_s, {"num_cpus": _CPUS, **options}
+        ray = import_ray()
+        super().__init__(ray, start_actor(ray, StageServer, **self._options))
+
+    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
+        """Ask the actor and wait; the first time, until it runs somewhere or found no place in time."""
+        if verb == "open":
+            try:
+                self._ray.get(self._actor.__ray_ready__.remote(), timeout=self._start_s)
+            except self._ray.exceptions.GetTimeoutError as late:
+                raise PipelineError(self._no_place()) from late
+        return super().request(verb, arguments, timeout_s)
+
+    def _no_place(self) -> str:
+        """Return what the cluster lacks for this stage, in words."""
+        wanted = {"CPU": self._options["num_cpus"], "GPU": self._options.get("num_gpus", 0)}
+        wanted |= self._options.get("resources", {})
+        there, free = self._ray.cluster_resources(), self._ray.available_resources()
+        lacks = [
+            f"{amount:g} {name} of which the cluster has {there.get(name, 0):g} ({free.get(name, 0):g} free)"
+            for name, amount in wanted.items()
+            if amount > free.get(name, 0)
+        ]
+        nodes = self._ray.nodes()
+        return (
+            f"stage `{self._name}` found no place on Ray within {self._start_s:g} s: "
+            + (f"it wants {', '.join(lacks)}" if lacks else "what it wants is there, but its worker did not start")
+            + f"; {sum(node['Alive'] for node in nodes)} of {len(nodes)} nodes are alive\n"
+            "hint: `resources` says what a stage wants, `start_s` how long it may wait for it"
+        )
 
 
 class RayRun(ThreadsRun):
@@ -114,7 +143,8 @@ class RayRun(ThreadsRun):
         start_s: float = _START_S,
         **options: Any,
     ) -> None:
-        self._ray = _ray()
+        os.environ.setdefault(_LOOPBACK, "0")
+        self._ray = import_ray()
         self._resources, self._start_s = resources or {}, start_s
         self._ours = not self._ray.is_initialized()
         if self._ours:
@@ -125,7 +155,7 @@ class RayRun(ThreadsRun):
         """Return an actor for a stage; a sink that the caller reads stays in this process."""
         if isinstance(spec.stage, Collect):
             return super().make_host(spec)
-        return ProcessHost(spec, lambda spec: RayActor(spec, self._resources.get(spec.name, {}), self._start_s))
+        return ProcessHost(spec, lambda spec: StageActor(spec, self._resources.get(spec.name, {}), self._start_s))
 
     def _release(self) -> None:
         super()._release()

@@ -4,14 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from metalforge.cluster import machines
-from metalforge.cluster.machines import LATE_S, SILENT_S, ClusterNode, RayMachines
+from metalforge.cluster import nodes
+from metalforge.cluster.nodes import LATE_S, SILENT_S, ClusterNode
 
 
 class Ray:
     """Gives the answers that are there, and notes what is ended."""
-
-    exceptions = SimpleNamespace(RayError=RuntimeError)
 
     def __init__(self):
         self.answered, self.killed = False, []
@@ -30,27 +28,25 @@ def ray():
 
 
 @pytest.fixture
-def at(ray, tmp_path, monkeypatch):
+def at(ray, monkeypatch):
     """Return what looks at a node's worker at a time and returns what the journal is told then."""
     clock = [0.0]
-    monkeypatch.setattr(machines, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(nodes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     worker = SimpleNamespace(ping=SimpleNamespace(remote=object))
-    node = ClusterNode(id="1", label="far", cores=1, cards=0, worker=worker, heard=0.0)
-    with RayMachines(ray, tmp_path) as there:
+    node = ClusterNode(ray, id="1", label="far", cores=1, cards=0, worker=worker, heard=0.0)
 
-        def look(seconds):
-            clock[0] = seconds
-            there._ping([node])
-            return there.placed()
+    def look(seconds):
+        clock[0] = seconds
+        return node.ping()
 
-        yield look
+    return look
 
 
 def test_a_silent_worker_is_reported_once_and_then_ended(at, ray):
     assert LATE_S < 30
-    assert at(LATE_S) == []
-    assert [name for name, _ in at(LATE_S + 1)] == ["node far"]
-    assert at(LATE_S + 2) == []
+    assert at(LATE_S) == ""
+    assert f"{LATE_S:g} s" in at(LATE_S + 1)
+    assert at(LATE_S + 2) == ""
     assert ray.killed == []
     at(SILENT_S + 1)
     assert len(ray.killed) == 1
@@ -59,8 +55,8 @@ def test_a_silent_worker_is_reported_once_and_then_ended(at, ray):
 def test_one_that_answers_again_may_be_reported_again(at, ray):
     assert at(LATE_S + 1)
     ray.answered = True
-    assert at(LATE_S + 2) == []
+    assert at(LATE_S + 2) == ""
     ray.answered = False
-    assert at(2 * LATE_S) == []
+    assert at(2 * LATE_S) == ""
     assert at(2 * LATE_S + 3)
     assert ray.killed == []

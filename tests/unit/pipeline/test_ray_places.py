@@ -8,7 +8,7 @@ import pytest
 from metalforge.pipeline import PipelineError
 from metalforge.pipeline.graph import StageSpec
 from metalforge.pipeline.processes import ProcessHost
-from metalforge.pipeline.ray_ import RayActor
+from metalforge.pipeline.ray_ import StageActor
 from reference.pipeline_stages import RunningSum
 
 
@@ -42,7 +42,7 @@ def crowded(monkeypatch):
 def test_an_actor_without_a_place_says_what_is_missing_and_is_not_tried_again(crowded):
     spec = StageSpec(name="sum", stage=RunningSum())
     options = {"num_cpus": 2, "num_gpus": 1}
-    host = ProcessHost(spec, lambda spec: RayActor(spec, options, start_s=3.0))
+    host = ProcessHost(spec, lambda spec: StageActor(spec, options, start_s=3.0))
     with pytest.raises(PipelineError, match="3 s") as caught:
         host.open()
     said = str(caught.value)
@@ -53,4 +53,4 @@ def test_an_actor_without_a_place_says_what_is_missing_and_is_not_tried_again(cr
 
 
 def test_an_actor_has_no_process_id_before_it_is_open(crowded):
-    assert RayActor(StageSpec(name="sum", stage=RunningSum()), {}).pid is None
+    assert StageActor(StageSpec(name="sum", stage=RunningSum()), {}).pid is None
