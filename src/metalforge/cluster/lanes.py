@@ -12,8 +12,8 @@ from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import Block, Volley
 from metalforge.campaign.theory import System
 from metalforge.core.errors import MeterUnavailableError, PlacementError
-from metalforge.core.quantities import EnergyMeter, Quantity
-from metalforge.core.substrate import Cost, SubstrateInfo, Workload
+from metalforge.core.quantities import Quantity
+from metalforge.core.substrate import SubstrateInfo
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine
 from metalforge.pipeline import Emit
@@ -85,10 +85,6 @@ class FarEngine:
         """Of its bits."""
         return self.facts.family
 
-    def grid(self, system: System, precision: str) -> NoReturn:
-        """Fields live where the engine is."""
-        raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
-
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, int]]:
         return open_there, (self.facts.info.name, self.facts.engine, self.facts.threads)
 
@@ -102,55 +98,46 @@ class FarCard(FarEngine):
         return self.facts.sites
 
     def batch(self, system: System, precision: str, chains: int, *, ladders: bool = False) -> NoReturn:
-        """Chains move where the engine is."""
-        self.grid(system, precision)
+        """Fields live where the engine is."""
+        raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
 
 
+@dataclass(frozen=True)
 class FarMeter:
     """The meter of silicon elsewhere; `read` asks its worker for the joules since that began, `known` does not ask."""
 
-    def __init__(self, facts: LaneFacts, read: Callable[[], Quantity], known: Callable[[], Quantity | None]) -> None:
-        self._facts, self._read, self._known = facts, read, known
-
-    @property
-    def name(self) -> str:
-        """Of what it meters."""
-        return self._facts.info.name
+    name: str
+    dark: str
+    read: Callable[[], Quantity]
+    known: Callable[[], Quantity | None]
 
     def unavailable(self) -> str | None:
         """Return why it cannot be read on its node."""
-        return self._facts.dark or None
+        return self.dark or None
 
     def total(self) -> Quantity:
         """Return joules since the worker of the node began."""
-        if self._facts.dark:
-            raise MeterUnavailableError(self._facts.dark)
-        return self._read()
+        if self.dark:
+            raise MeterUnavailableError(self.dark)
+        return self.read()
 
     def recent(self) -> Quantity:
         """Return what the worker said last."""
-        if (found := self._known()) is None:
-            raise MeterUnavailableError(self._facts.dark or f"{self.name} was not read yet")
+        if (found := self.known()) is None:
+            raise MeterUnavailableError(self.dark or f"{self.name} was not read yet")
         return found
 
 
+@dataclass(frozen=True)
 class FarSubstrate:
     """Silicon of another machine, as a lane has it."""
 
-    def __init__(self, info: SubstrateInfo, meter: EnergyMeter) -> None:
-        self.info, self._meter = info, meter
+    info: SubstrateInfo
+    far_meter: FarMeter
 
-    def cost(self, workload: Workload) -> Cost:
-        """Nothing is placed by price on another machine: its lanes are taken as they are."""
-        return Cost(unknown="priced on its own machine")
-
-    def meter(self) -> EnergyMeter:
+    def meter(self) -> FarMeter:
         """Return the meter that its node has."""
-        return self._meter
-
-    def open_engine(self, *, threads: int | None = None, variant: str = "") -> NoReturn:
-        """Engines are opened where they are."""
-        raise PlacementError(f"{self.info.name} is another machine's")
+        return self.far_meter
 
 
 class LaneHost(ProcessHost):

@@ -302,20 +302,20 @@ class RayMachines(Closing):
         if self._homes.get(name, (None,))[0] is not node:
             self._homes[name] = node, facts
             self._said.append((name, f"on node {node.label}"))
-        info = msgspec.structs.replace(facts.info, name=f"{facts.info.name}.{node.label}")
-        meter = FarMeter(facts, lambda: self._joules(node, facts.info.name), lambda: node.joules.get(facts.info.name))
-        engine = (FarCard if facts.sites else FarEngine)(facts)
+        info, silicon = msgspec.structs.replace(facts.info, name=f"{facts.info.name}.{node.label}"), facts.info.name
+
+        def joules() -> Quantity:
+            found: Quantity = node.get(node.worker.joules.remote(silicon), self._start_s)
+            return found
+
+        meter = FarMeter(silicon, facts.dark, joules, lambda: node.joules.get(silicon))
         return ChainLane(
             name=name,
-            substrate=FarSubstrate(info, meter),
-            engine=engine,  # type: ignore[arg-type]
+            substrate=FarSubstrate(info, meter),  # type: ignore[arg-type]
+            engine=(FarCard if facts.sites else FarEngine)(facts),  # type: ignore[arg-type]
             systems=facts.volumes,
             most=facts.most,
         )
-
-    def _joules(self, node: ClusterNode, substrate: str) -> Quantity:
-        found: Quantity = node.get(node.worker.joules.remote(substrate), self._start_s)
-        return found
 
     def _connect(self, lane: str) -> LaneConnection:
         """Return a connection to the lane's worker, started where there is none; raises where the lane has no place."""

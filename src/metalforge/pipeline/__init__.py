@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .reconfigure import Migration, Receipt
     from .stages import Collect, Context, Source, Stage, StageConfig
     from .supervisor import Run
-    from .toml import from_toml, read_pipeline, to_toml
+    from .toml import from_toml, read_pipeline
 
 __all__ = [
     "END",
@@ -94,6 +94,5 @@ __all__ = [
     "open_channel",
     "read_events",
     "read_pipeline",
-    "to_toml",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

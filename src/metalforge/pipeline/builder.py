@@ -64,12 +64,6 @@ class Pipeline:
             run.wait()
         return run
 
-    def to_toml(self) -> str:
-        """Return the file that makes this pipeline again."""
-        from .toml import to_toml
-
-        return to_toml(self)
-
     def show(self, form: Literal["text", "mermaid"] = "text") -> str:
         """Return a drawing of the graph."""
         return to_text(self.graph) if form == "text" else to_mermaid(self.graph)
@@ -111,10 +105,8 @@ class PipelineBuilder:
         if config is not None and options:
             raise SpecError("give `config` or single options, not both")
         settings = config if config is not None else StageConfig(**options)
-        stage, use, known = resolve_stage(impl, parameters)
-        self._stages[name] = StageSpec(
-            name=name, stage=stage, substrate=substrate, config=settings, use=use, parameters=known
-        )
+        stage = resolve_stage(impl, parameters)
+        self._stages[name] = StageSpec(name=name, stage=stage, substrate=substrate, config=settings)
         return self
 
     def edge(

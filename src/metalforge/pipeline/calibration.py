@@ -81,7 +81,7 @@ def calibrate(
     ``lambda e: e.quality_per_joule`` for physics per joule.
     """
     if not orderings:
-        raise SpecError("there is no ordering to try")
+        raise SpecError("`orderings` must have one or more to try. Got none")
     graphs = {name: run.graph_after(ordering) for name, ordering in orderings.items()}
     produced = 0
 
@@ -118,17 +118,13 @@ def _block(
         return sum(w.meter.items for w in sinks)
 
     began = count()
-    old = 1 + _in_flight(run)
+    # Items queued or in hand were made by the old ordering: they would flatter the new one.
+    old = 1 + sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in run.all_workers())
     run.wait_until(lambda: count() >= began + old or run.is_over(), budget.block_s, poll=True)
     with window:
         start = count()
         run.wait_until(lambda: count() >= start + budget.results or run.is_over(), budget.block_s, poll=True)
     return window.result, count() - began
-
-
-def _in_flight(run: "Run") -> int:
-    """Return how many items are queued or in hand: made by the old ordering, they would flatter the new one."""
-    return sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in run.all_workers())
 
 
 def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> float:
@@ -141,23 +137,19 @@ def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> fl
 def judge(scores: Mapping[str, list[float]], produced: int = 0, seed: int = 0) -> Calibration:
     """Return who is best in a table of scores by round, and whether that is more than luck."""
     candidates = tuple(_candidate(name, values) for name, values in scores.items())
-    ranked = sorted(candidates, key=lambda c: -c.mean)
-    best = ranked[0]
-    sure = {c.name: _confidence(best.scores, c.scores, seed) for c in ranked[1:]}
+    best, *others = sorted(candidates, key=lambda c: -c.mean)
+    sure = {c.name: _confidence(best.scores, c.scores, seed) for c in others}
     ties = tuple(name for name, confidence in sure.items() if confidence < _SURE)
     gain = confidence = None
     words = f"`{best.name}` is the only candidate"
-    if len(ranked) > 1:
-        second = ranked[1]
+    if others:
+        second = others[0]
         confidence = sure[second.name]
         gain = (best.mean - second.mean) / abs(second.mean) if second.mean else None
         by = "" if gain is None else f" by {gain:.1%}"
-        if ties:
-            words = (
-                f"`{best.name}` and {', '.join(f'`{t}`' for t in ties)} cannot be told apart ({confidence:.0%} sure)"
-            )
-        else:
-            words = f"`{best.name}` is better than `{second.name}`{by}, {confidence:.0%} sure"
+        words = f"`{best.name}` is better than `{second.name}`{by}, {confidence:.0%} sure"
+    if ties:
+        words = f"`{best.name}` and {', '.join(f'`{t}`' for t in ties)} cannot be told apart ({confidence:.0%} sure)"
     return Calibration(
         best=best.name,
         tie=bool(ties),

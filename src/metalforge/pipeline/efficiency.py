@@ -80,15 +80,22 @@ class EfficiencyWindow:
         run = self._run
         window_s = max(1, run.clock_ns() - self._began) * 1e-9
         results = sum(run.workers[n].meter.items - self._items.get(n, 0) for n in self.sinks if n in run.workers)
-        entries, utilization = self._by_substrate(window_s)
-        total, reason = _total(entries)
+        entries: dict[str, EnergyEntry] = {}
+        utilization: dict[str, float] = {}
+        for name, worker in run.workers.items():
+            where = worker.spec.substrate_name or "host"
+            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s
+            utilization[where] = max(utilization.get(where, 0.0), min(1.0, busy))
+            if where not in entries:
+                entries[where] = self._entry(where, name)
+        total, reason = _total(tuple(entries.values()))
         quality = None if self._quality is None else float(self._quality())
         joules = None if total is None else total.value
         return SiliconEfficiency(
             window_s=window_s,
             results=results,
             throughput_per_s=results / window_s,
-            energy=entries,
+            energy=tuple(entries.values()),
             total_energy=total,
             total_power=None if total is None else _scaled(total, 1 / window_s, "W"),
             energy_per_result=None if total is None or not results else _scaled(total, 1 / results, "J"),
@@ -98,30 +105,18 @@ class EfficiencyWindow:
             reason=reason,
         )
 
-    def _by_substrate(self, window_s: float) -> tuple[tuple[EnergyEntry, ...], dict[str, float]]:
-        entries: dict[str, EnergyEntry] = {}
-        utilization: dict[str, float] = {}
-        for name, worker in self._run.workers.items():
-            where = worker.spec.substrate_name or "host"
-            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s
-            utilization[where] = max(utilization.get(where, 0.0), min(1.0, busy))
-            if where not in entries:
-                entries[where] = self._entry(where, name)
-        return tuple(entries.values()), utilization
-
     def _entry(self, where: str, name: str) -> EnergyEntry:
-        before, now = self._energy.get(name), self._run.readings.energy(self._run.workers[name])
+        worker = self._run.workers[name]
+        before, now = self._energy.get(name), self._run.readings.energy(worker)
         if now is None:
-            return EnergyEntry(substrate=where, source="unknown", energy=None, reason=self._why(name))
+            reason = "the stage is bound to no substrate with a meter"
+            if isinstance(worker.spec.substrate, OnSubstrate):
+                reason = worker.spec.substrate.meter().unavailable() or "the meter stopped"
+            return EnergyEntry(substrate=where, source="unknown", energy=None, reason=reason)
         spent = now if before is None else now - before  # type: ignore[operator]  # one meter, one kind
-        source: Literal["measured", "modelled"] = "measured" if isinstance(spent, Measured) else "modelled"
-        return EnergyEntry(substrate=where, source=source, energy=spent)
-
-    def _why(self, name: str) -> str:
-        substrate = self._run.workers[name].spec.substrate
-        if isinstance(substrate, OnSubstrate):
-            return str(substrate.meter().unavailable() or "the meter stopped")
-        return "the stage is bound to no substrate with a meter"
+        return EnergyEntry(
+            substrate=where, source="measured" if isinstance(spent, Measured) else "modelled", energy=spent
+        )
 
 
 def _sinks(run: "Run") -> tuple[str, ...]:

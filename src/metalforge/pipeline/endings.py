@@ -13,7 +13,7 @@ from .graph import components
 from .worker import CLOSE, DETACH, FINISH, StageWorker
 
 if TYPE_CHECKING:
-    from .supervisor import Run
+    from .run import RunCore
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class Part:
 class Endings:
     """Which stages end together, and how far each part is. Every call holds the run's lock."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunCore") -> None:
         self._run = run
         self.part_of: dict[str, Part] = {}
 

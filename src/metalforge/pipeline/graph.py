@@ -5,7 +5,7 @@ drawn as text for a terminal and as Mermaid for a page.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +17,12 @@ from .stages import OnSubstrate, Stage, StageConfig, is_source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
-    """A stage with its name, where it runs, how it is run; `use` and `parameters` say how a file names it."""
+    """A stage with its name, where it runs and how it is run."""
 
     name: str
     stage: Stage[Any, Any]
     substrate: OnSubstrate | str | None = None
     config: StageConfig = StageConfig()  # noqa: RUF009 - frozen
-    use: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def substrate_name(self) -> str | None:

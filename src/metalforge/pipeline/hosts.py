@@ -11,6 +11,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,9 +37,11 @@ class LocalHost:
     def __init__(self, spec: StageSpec, context: Context, clock_ns: Callable[[], int]) -> None:
         self.spec, self.stage, self.context, self._clock_ns = spec, spec.stage, context, clock_ns
         self.state: Any = None
-        self._takes_context = takes_context(self.stage.step)
-        self._produce_takes_context = takes_context(getattr(self.stage, "produce", self.stage.step))
-        self._is_async = inspect.iscoroutinefunction(self.stage.step) or getattr(self.stage, "is_async", False)
+        step: Any = self.stage.step
+        produce: Any = getattr(self.stage, "produce", None)
+        self._is_async = inspect.iscoroutinefunction(step) or getattr(self.stage, "is_async", False)
+        self._step: Callable[..., Any] = partial(step, ctx=context) if takes_context(step) else step
+        self._produce: Any = partial(produce, ctx=context) if produce and takes_context(produce) else produce
         self._runner: asyncio.Runner | None = None
 
     def open(self, saved: bytes | None = None) -> None:
@@ -53,26 +56,22 @@ class LocalHost:
 
     def step(self, item: Item) -> Outputs:
         """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
-        context = self.context
-        context.item = item
-        if self._is_async or self.spec.config.timeout_s is not None:
-            return self._kept(*self._in_time(lambda: self._step(item.payload)))
-        # The common case, without a call more than it needs.
-        if self._takes_context:
-            state, made = self.stage.step(self.state, item.payload, ctx=context)  # type: ignore[call-arg]
-        else:
-            state, made = self.stage.step(self.state, item.payload)
-        if type(made) is GeneratorType:
-            return self._stream(state, made)
-        self.state = state
-        return outputs_of(made)
+        self.context.item = item
+        if self._is_async:
+            return self._kept(*self._in_time(lambda: self._await(self._step(self.state, item.payload))))
+        if self.spec.config.timeout_s is not None:
+            return self._kept(*self._in_time(lambda: self._step(self.state, item.payload)))
+        state, made = self._step(self.state, item.payload)  # the common case, without a call more than it needs
+        return self._kept(state, made)
 
-    def _step(self, payload: Any) -> Any:
-        if self._takes_context:
-            made = self.stage.step(self.state, payload, ctx=self.context)  # type: ignore[call-arg]
-        else:
-            made = self.stage.step(self.state, payload)
-        return self._await(made, self.spec.config.timeout_s) if self._is_async else made
+    def produce(self) -> Outputs | None:
+        """Call `produce`."""
+        self.context.item = None
+        state, made = self._in_time(lambda: self._produce(self.state))
+        if made is END:
+            self.state = state
+            return None
+        return self._kept(state, made)
 
     def _in_time(self, work: Callable[[], Any], spent_ns: int = 0) -> Any:
         """Return what `work` gives; raises when that, with the time spent before, took longer than the stage may."""
@@ -90,7 +89,7 @@ class LocalHost:
 
     def _kept(self, state: Any, made: Any) -> Outputs:
         """Keep the state and return the outputs: a list, or a generator at whose end the state is kept."""
-        if isinstance(made, GeneratorType):
+        if type(made) is GeneratorType:
             return self._stream(state, made)
         self.state = state
         return outputs_of(made)
@@ -107,34 +106,20 @@ class LocalHost:
             yield output
         self.state = state
 
-    def _await(self, coroutine: Any, timeout_s: float | None) -> Any:
+    def _await(self, coroutine: Any) -> Any:
+        """Run a coroutine to its end; one that takes too long is cancelled."""
+        timeout_s = self.spec.config.timeout_s
         if self._runner is None:
             self._runner = asyncio.Runner()
 
         async def bounded() -> Any:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await coroutine
-            except TimeoutError:
-                raise StageTimeoutError(
-                    f"a step of stage `{self.spec.name}` was cancelled after {timeout_s} s"
-                ) from None
+            async with asyncio.timeout(timeout_s):
+                return await coroutine
 
-        return self._runner.run(bounded())
-
-    def produce(self) -> Outputs | None:
-        """Call `produce`."""
-        self.context.item = None
-        source: Any = self.stage
-        if self.spec.config.timeout_s is None and not self._produce_takes_context:
-            state, made = source.produce(self.state)
-        else:
-            more = {"ctx": self.context} if self._produce_takes_context else {}
-            state, made = self._in_time(lambda: source.produce(self.state, **more))
-        if made is END:
-            self.state = state
-            return None
-        return self._kept(state, made)
+        try:
+            return self._runner.run(bounded())
+        except TimeoutError as late:
+            raise StageTimeoutError(f"a step of stage `{self.spec.name}` was cancelled after {timeout_s} s") from late
 
     def finish(self) -> Outputs:
         """Call `finish`."""
@@ -150,15 +135,11 @@ class LocalHost:
 
         return encode_state(self.stage.state(self.state))
 
-    def _end_loop(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-
     def close(self) -> None:
         """Close the stage and its event loop."""
         try:
-            self._end_loop()
+            if self._runner is not None:
+                self._runner.close()
         finally:
             self.stage.close()
 

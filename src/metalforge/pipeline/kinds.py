@@ -11,8 +11,8 @@
 A kind is added by a subclass of `ChannelKind` and a line of `KINDS`; files, checks and drawings follow from there.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,11 +45,6 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return the lane that carries such a channel into `inbox`; into a droppable stage no lane blocks."""
         raise TypeError(f"{type(self).__name__} has no lane")
-
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the channel with the fields of a file."""
-        return msgspec.convert(fields, cls)
 
 
 class Bounded(ChannelKind, frozen=True, tag="bounded"):
@@ -146,8 +141,12 @@ class Filtered(ChannelKind, frozen=True, tag="filtered"):
     takes the payload; a callable cannot be written to a file.
     """
 
-    where: str | Callable[[Any], bool]
-    inside: ChannelKind = Bounded(4)
+    where: Any
+    inside: "Bounded | Unbounded | Broadcast | Latest | Filtered" = Bounded(4)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.where, str) or callable(self.where)):
+            raise SpecError(f"`where` must be an expression or a callable that takes the payload. Got {self.where!r}")
 
     @property
     def blocks(self) -> bool:
@@ -180,24 +179,9 @@ class Filtered(ChannelKind, frozen=True, tag="filtered"):
             lane.predicate = lambda item: bool(where(item.payload))
         return lane
 
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the channel with a predicate in words."""
-        known = msgspec.convert({k: v for k, v in fields.items() if k != "kind"}, _FilteredFields)
-        return cls(known.where) if known.inside is None else cls(known.where, read_channel(known.inside))
-
-
-class _FilteredFields(msgspec.Struct, forbid_unknown_fields=True):
-    where: str
-    inside: dict[str, Any] | None = None
-
 
 KINDS: dict[str, type[ChannelKind]] = {
-    "bounded": Bounded,
-    "unbounded": Unbounded,
-    "broadcast": Broadcast,
-    "filtered": Filtered,
-    "latest": Latest,
+    kind.__name__.lower(): kind for kind in (Bounded, Unbounded, Broadcast, Filtered, Latest)
 }
 """The kinds by the name that files give them."""
 
@@ -207,6 +191,6 @@ def read_channel(fields: Mapping[str, Any]) -> ChannelKind:
     name = str(fields.get("kind", ""))
     kind = find("channel kind", name, KINDS)
     try:
-        return kind.read(fields)
+        return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise SpecError(f"channel `{name}`: {error}") from error

@@ -19,7 +19,7 @@ from metalforge.core.quantities import EnergyMeter, Measured, Modelled, Quantity
 from .stages import OnSubstrate
 
 if TYPE_CHECKING:
-    from .supervisor import Run
+    from .run import RunCore
     from .worker import StageWorker
 
 _SUB = 8  # buckets an octave: neighbours differ by 2^(1/8) = 9 %, so a percentile is off by at most half of that
@@ -180,7 +180,7 @@ class Throttle:
 class Readings:
     """Looks at the workers of a run and at the meters of their substrates."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunCore") -> None:
         self._run = run
         self._meters: dict[str, EnergyMeter] = {}
         self._at_start: dict[str, Quantity] = {}
@@ -250,7 +250,7 @@ class Readings:
             retries=meter.retries,
             failed=meter.failed,
             restarts=worker.host.restarts,
-            power=None if energy is None else _power(energy, (now_ns - run._started_ns) * 1e-9),
+            power=None if energy is None else _power(energy, (now_ns - run.started_ns) * 1e-9),
             energy=energy,
         )
 

@@ -73,7 +73,7 @@ class RayConnection:
             cause = getattr(error, "cause", None)
             if not isinstance(cause, Exception):
                 raise
-            cause.add_note(error.traceback_str)
+            cause.add_note(str(error))  # with the traceback there
             raise cause from None
         except errors.RayError as death:
             raise Died(first_line(death)) from death

@@ -24,12 +24,12 @@ from .errors import GraphError, PipelineError, failure_of
 from .graph import PipelineGraph, StageSpec
 from .items import Item
 from .lanes import END, NUDGE, Lane
+from .worker import StageWorker
 
 if TYPE_CHECKING:
     from .hosts import Host
     from .stages import OnSubstrate
     from .supervisor import Run
-    from .worker import StageWorker
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,25 +63,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pause_ms: float
 
 
-class _Plan:
-    """What differs between the graph that runs and the one that is wanted."""
-
-    def __init__(self, old: PipelineGraph, new: PipelineGraph, detached: dict[str, StageSpec]) -> None:
-        self.old, self.new = old, new
-        known = {**detached, **old.stages}
-        self.added_stages = [n for n in new.stages if n not in old.stages]
-        self.removed_stages = [n for n in old.stages if n not in new.stages]
-        self.returning = [n for n in self.added_stages if n in detached]
-        self.changed = {n: (known[n], s) for n, s in new.stages.items() if n in known and known[n] != s}
-        """Stages with other settings, another place or another implementation: what they were and what they will be."""
-        before, after = ({e.ends: e for e in graph.edges} for graph in (old, new))
-        # Whether the edges of a droppable stage block is decided when they are opened.
-        rewired = {n for n, (was, will) in self.changed.items() if was.config.droppable != will.config.droppable}
-        changed = {ends for ends, e in after.items() if before.get(ends) != e or e.target in rewired}
-        self.added = [e for ends, e in after.items() if ends in changed]
-        self.removed = [e for ends, e in before.items() if ends in changed or ends not in after]
-
-
 def reconfigure(
     run: "Run", new: PipelineGraph, queued: str, timeout: float | None, drain_s: float, *, detaches: bool
 ) -> Receipt:
@@ -92,19 +73,15 @@ def reconfigure(
     if run.status not in ("running", "paused"):
         raise PipelineError(f"a run that is {run.status} cannot be rewired")
     require_one_of("carry", "drain", "leave", queued=queued)
-    detached = {name: worker.spec for name, worker in run.detached.items()}
-    new = _placed(new, {**detached, **run.graph.stages})
-    check(new)
-    plan = _Plan(run.graph, new.resolved(), detached)
-    _refuse(run, plan)
-    return _Change(run, plan, detaches=detaches).make(queued, timeout, drain_s)
-
-
-def _placed(new: PipelineGraph, known: dict[str, StageSpec]) -> PipelineGraph:
-    """Return a graph in which stages that move to a substrate by its name have the substrate itself."""
+    known = {**{name: worker.spec for name, worker in run.detached.items()}, **run.graph.stages}
     moved = {n: s for n, s in new.stages.items() if n in known and s.substrate != known[n].substrate}
     there = {n: replace(s, substrate=find_substrate(s.substrate, known.values())) for n, s in moved.items()}
-    return replace(new, stages={**new.stages, **there})
+    new = replace(new, stages={**new.stages, **there})
+    check(new)
+    change = _Change(run, new.resolved(), known, detaches=detaches)
+    if problems := change.problems():
+        raise GraphError(problems)
+    return change.make(queued, timeout, drain_s)
 
 
 def find_substrate(to: "OnSubstrate | str | None", stages: Iterable[StageSpec]) -> "OnSubstrate | str | None":
@@ -118,50 +95,59 @@ def find_substrate(to: "OnSubstrate | str | None", stages: Iterable[StageSpec]) 
     return find("substrate", name, {n: substrate for n, substrate in known.items() if n is not None})
 
 
-def _refuse(run: "Run", plan: _Plan) -> None:
-    ends = {n for e in (*plan.added, *plan.removed) for n in e.ends}
-    touched = ends | {*plan.added_stages, *plan.removed_stages, *plan.changed}
-    leaving = {w.name for w in run.retired}
-    for name, (before, after) in plan.changed.items():
-        if before.stage is not after.stage:
-            raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
-    problems = [
-        f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
-        for name in sorted(touched & set(run.ring_of))
-    ]
-    if any(e.tokens is not None for e in plan.added):
-        problems.append("an edge with a token budget cannot be added while the graph runs")
-    problems += [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
-    if problems := problems + _over(run, plan):
-        raise GraphError(problems)
-
-
-def _over(run: "Run", plan: _Plan) -> list[str]:
-    """Return why some edits come too late: their stages have ended or are ending."""
-    late = [
-        f"stage `{name}` cannot be attached again: the run is ending"
-        for name in plan.returning
-        if run.detached[name].ended or run.detached[name].bond == "attached"
-    ]
-    for edge in plan.added:
-        target = run.workers.get(edge.target)
-        if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
-            late.append(f"edge {edge} comes too late: `{edge.target}` has ended or is ending")
-    for name in plan.added_stages:
-        feeds = [e for e in plan.new.edges if e.target == name]
-        sources = [run.workers[e.source] for e in feeds if e.source in run.workers]
-        if feeds and sources and len(sources) == len(feeds) and all(w.ended for w in sources):
-            late.append(f"stage `{name}` comes too late: everything before it has ended")
-    return late
-
-
 class _Change:
-    """One reconfiguration under way."""
+    """One reconfiguration: what differs between the graph that runs and the one that is wanted, and how it is made."""
 
-    def __init__(self, run: "Run", plan: _Plan, *, detaches: bool) -> None:
-        self.run, self.plan, self.detaches = run, plan, detaches
+    def __init__(self, run: "Run", new: PipelineGraph, known: dict[str, StageSpec], *, detaches: bool) -> None:
+        old = run.graph
+        self.run, self.old, self.new, self.detaches, self.carries = run, old, new, detaches, True
+        self.added_stages = [n for n in new.stages if n not in old.stages]
+        self.removed_stages = [n for n in old.stages if n not in new.stages]
+        self.returning = [n for n in self.added_stages if n in run.detached]
+        self.changed = {n: (known[n], s) for n, s in new.stages.items() if n in known and known[n] != s}
+        """Stages with other settings, another place or another implementation: what they were and what they will be."""
+        before, after = ({e.ends: e for e in graph.edges} for graph in (old, new))
+        # Whether the edges of a droppable stage block is decided when they are opened.
+        rewired = {n for n, (was, will) in self.changed.items() if was.config.droppable != will.config.droppable}
+        differ = {ends for ends, e in after.items() if before.get(ends) != e or e.target in rewired}
+        self.added = [e for ends, e in after.items() if ends in differ]
+        self.removed = [e for ends, e in before.items() if ends in differ or ends not in after]
         self.kept = self.moved = self.drained = 0
-        self.carries = True
+
+    def problems(self) -> list[str]:
+        """Return why this change cannot be made on a running graph, although the new graph is a good one."""
+        run = self.run
+        touched = {n for e in (*self.added, *self.removed) for n in e.ends}
+        touched |= {*self.added_stages, *self.removed_stages, *self.changed}
+        leaving = {w.name for w in run.retired}
+        other = [n for n, (was, will) in self.changed.items() if was.stage is not will.stage]
+        found = [f"stage `{name}` has another implementation: add it under another name" for name in other]
+        found += [
+            f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
+            for name in sorted(touched & set(run.ring_of))
+        ]
+        if any(e.tokens is not None for e in self.added):
+            found.append("an edge with a token budget cannot be added while the graph runs")
+        found += [f"stage `{n}` is still ending; use another name" for n in self.added_stages if n in leaving]
+        return found + self._too_late()
+
+    def _too_late(self) -> list[str]:
+        """Return which edits come too late: their stages have ended or are ending."""
+        run = self.run
+        late = [
+            f"stage `{name}` cannot be attached again: the run is ending"
+            for name in self.returning
+            if run.detached[name].ended or run.detached[name].bond == "attached"
+        ]
+        for edge in self.added:
+            target = run.workers.get(edge.target)
+            if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
+                late.append(f"edge {edge} comes too late: `{edge.target}` has ended or is ending")
+        for name in self.added_stages:
+            feeds = [e.source for e in self.new.edges if e.target == name]
+            if feeds and all(source in run.workers and run.workers[source].ended for source in feeds):
+                late.append(f"stage `{name}` comes too late: everything before it has ended")
+        return late
 
     def make(self, queued: str, timeout: float | None, drain_s: float) -> Receipt:
         """Hold, drain if asked, switch, let go.
@@ -169,12 +155,12 @@ class _Change:
         To drain, producers are held in the order data flows: each one's consumers, which still run, process what it
         sent before they are held themselves.
         """
-        run, plan = self.run, self.plan
+        run = self.run
         self.carries = queued != "leave"
         was_paused = run.status == "paused"
-        touched = {e.source for e in (*plan.added, *plan.removed)} | {*plan.changed, *plan.removed_stages}
-        order = [run.workers[n] for group in plan.old.components() for n in group if n in touched]
-        back = [run.detached[name] for name in plan.returning]
+        touched = {e.source for e in (*self.added, *self.removed)} | {*self.changed, *self.removed_stages}
+        order = [run.workers[n] for group in self.old.components() for n in group if n in touched]
+        back = [run.detached[name] for name in self.returning]
         if not was_paused:  # what was queued for them is processed first
             run.wait_until(
                 lambda: run.aborting or all(w.bond == "detached" for w in back),
@@ -194,7 +180,7 @@ class _Change:
                 if drains:
                     self._drain(group[0], held, drain_s - (run.clock_ns() - began) * 1e-9)
             with run.lock:
-                if late := _over(run, plan):
+                if late := self._too_late():
                     raise GraphError(late)
                 started = self._switch()
         finally:
@@ -207,14 +193,26 @@ class _Change:
             run.launch(worker)
         with run.lock:
             run.endings.check_all()
-        return self._receipt([w.name for w in held], pause_ms)
+        return Receipt(
+            kept=self.kept,
+            moved=self.moved,
+            drained=self.drained,
+            dropped=0,
+            paused=tuple(w.name for w in held),
+            pause_ms=pause_ms,
+            added_stages=tuple(self.added_stages),
+            removed_stages=tuple(self.removed_stages),
+            changed_stages=tuple(self.changed),
+            added_edges=tuple(map(str, self.added)),
+            removed_edges=tuple(map(str, self.removed)),
+        )
 
-    def _lanes(self, worker: "StageWorker") -> list[Lane]:
-        """Return the lanes of a worker that the plan takes away."""
-        gone = {e.ends for e in self.plan.removed}
+    def _lanes(self, worker: StageWorker) -> list[Lane]:
+        """Return the lanes of a worker that are taken away."""
+        gone = {e.ends for e in self.removed}
         return [lane for lane in worker.out_lanes if (lane.source, lane.target) in gone]
 
-    def _drain(self, producer: "StageWorker", held: list["StageWorker"], seconds: float) -> None:
+    def _drain(self, producer: StageWorker, held: list[StageWorker], seconds: float) -> None:
         """Let consumers that still run process what a producer has queued on the edges that change."""
         lanes = [lane for lane in self._lanes(producer) if self.run.workers[lane.target] not in held]
         before = sum(lane.queued for lane in lanes)
@@ -222,37 +220,35 @@ class _Change:
         self.run.wait_until(settled, max(seconds, 0.0), poll=True)
         self.drained += max(0, before - sum(lane.queued for lane in lanes))
 
-    def _switch(self) -> list["StageWorker"]:
-        """Change workers and lanes; every worker concerned stands still."""
-        run, plan = self.run, self.plan
+    def _switch(self) -> list[StageWorker]:
+        """Change workers and lanes; every worker concerned stands still. Returns the workers to be started."""
+        run = self.run
         # What can fail comes first, and is undone when it does: the old graph then runs on.
-        started = [run.make_worker(plan.new.stages[name]) for name in plan.added_stages if name not in plan.returning]
+        specs = [self.new.stages[name] for name in self.added_stages if name not in self.returning]
+        started = [StageWorker(spec, run, run.make_host(spec)) for spec in specs]
         self._move_stages()
-        for worker in (back := [run.detached.pop(name) for name in plan.returning]):
+        for worker in (back := [run.detached.pop(name) for name in self.returning]):
             worker.bond = "attached"
         run.workers.update({worker.name: worker for worker in (*started, *back)})
-        old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
+        old_lanes = [lane for w in run.workers.values() for lane in self._lanes(w)]
         fresh: dict[tuple[str, str], Lane] = {}
-        for edge in plan.added:
+        for edge in self.added:
             assert edge.channel is not None
-            lane = run.connect(edge.source, edge.target, edge.channel)
-            fresh[edge.ends] = lane
-        replaced = {name: [lane for (a, _), lane in fresh.items() if a == name] for name in plan.old.stages}
-        for ends, lane in old_lanes.items():
-            self._take_away(ends, lane, fresh, replaced)
+            fresh[edge.ends] = run.connect(edge.source, edge.target, edge.channel)
+        for lane in old_lanes:
+            self._take_away(lane, fresh)
         for lane in fresh.values():
             if run.workers[lane.source].ended:
                 lane.close()
-        for name in plan.removed_stages:
-            worker = run.workers[name]
+        for name in self.removed_stages:
+            worker = run.workers.pop(name)
             if self.detaches and (worker.ended or not worker.finish_asked):
                 worker.bond = "leaving"
                 run.detached[name] = worker
             else:
                 worker.draining = True
                 run.retired += [] if worker.ended else [worker]
-            del run.workers[name]
-        run.graph = plan.new
+        run.graph = self.new
         run.endings.regroup()
         run.note("run.reconfigured", run.graph.name)
         return started
@@ -261,7 +257,7 @@ class _Change:
         """Give changed stages their new substrates and settings; when one cannot move, those before it move back."""
         run, moved = self.run, []
         try:
-            for name, (before, after) in self.plan.changed.items():
+            for name, (before, after) in self.changed.items():
                 swap_host(run, run.find(name), after)
                 moved.append((name, before))
         except Exception:
@@ -269,27 +265,21 @@ class _Change:
                 swap_host(run, run.find(name), before)
             raise
 
-    def _take_away(
-        self,
-        ends: tuple[str, str],
-        lane: Lane,
-        fresh: dict[tuple[str, str], Lane],
-        replaced: dict[str, list[Lane]],
-    ) -> None:
+    def _take_away(self, lane: Lane, fresh: dict[tuple[str, str], Lane]) -> None:
         """End one lane, and see to what is queued in it or waits to be sent on it."""
-        run, plan = self.run, self.plan
-        producer, consumer = run.workers[ends[0]], run.workers[ends[1]]
-        if ends[0] in plan.removed_stages:
-            if ends[1] not in plan.removed_stages:
-                self.kept += lane.queued
+        ends = lane.source, lane.target
+        producer, consumer = self.run.workers[lane.source], self.run.workers[lane.target]
+        stays = lane.target not in self.removed_stages
+        if lane.source in self.removed_stages:
+            self.kept += lane.queued if stays else 0
             return  # its producer ends it, when it ends itself
         producer.out_lanes.remove(lane)
         waiting = [item for other, item in producer.outbox if other is lane]
+        instead = [new for new in fresh.values() if new.source == lane.source]
         if ends in fresh:  # another channel between the same two: what waits to be sent goes on the new one
             self.kept += lane.queued + len(waiting)
             self._readdress(producer, lane, [fresh[ends]])
-        elif ends[1] in plan.removed_stages and replaced[ends[0]] and self.carries:
-            instead = replaced[ends[0]]
+        elif not stays and instead and self.carries:
             for way, item in consumer.outbox:  # what the removed stage has in its hand came before what is carried
                 if not way.offer(item):
                     way.push(item)
@@ -297,32 +287,29 @@ class _Change:
             carried = _extract(consumer, lane)
             self.moved += len(carried) + len(waiting)
             for item in carried:
-                for i, new in enumerate(self._wanting(item, instead)):
-                    new.force(item if i == 0 else item.twin())
+                for new, copy in self._copies(item, instead):
+                    new.force(copy)
             self._readdress(producer, lane, instead)
         else:
             for item in waiting:
                 lane.force(item)
             self._readdress(producer, lane, [])
-            if ends[1] in plan.removed_stages:
-                self.drained += lane.queued
-            else:
-                self.kept += lane.queued
+            self.kept += lane.queued if stays else 0
+            self.drained += 0 if stays else lane.queued
         lane.close()
 
-    def _readdress(self, producer: "StageWorker", lane: Lane, instead: list[Lane]) -> None:
+    def _readdress(self, producer: StageWorker, lane: Lane, instead: list[Lane]) -> None:
         """Send what waits for `lane` on other lanes, in its place in the outbox."""
         pending = list(producer.outbox)
         producer.outbox.clear()
         for other, item in pending:
-            if other is not lane:
-                producer.outbox.append((other, item))
-                continue
-            for i, new in enumerate(self._wanting(item, [new for new in instead if new.source == producer.name])):
-                producer.outbox.append((new, item if i == 0 else item.twin()))
+            producer.outbox.extend([(other, item)] if other is not lane else self._copies(item, instead))
 
-    def _wanting(self, item: Item, lanes: list[Lane]) -> list[Lane]:
-        """Return the lanes that want an item; one whose filter raises does not, by its producer's error policy."""
+    def _copies(self, item: Item, lanes: list[Lane]) -> list[tuple[Lane, Item]]:
+        """Return the lanes that want an item, each with a copy of it.
+
+        A lane whose filter raises gets none, by its producer's error policy.
+        """
         wanting = []
         for lane in lanes:
             try:
@@ -330,26 +317,10 @@ class _Change:
             except PipelineError as error:
                 action = "stop" if self.run.workers[lane.source].config.on_error == "stop" else "skip"
                 self.run.report(failure_of(lane.source, item, error, attempts=1, action=action), error)
-        return wanting
-
-    def _receipt(self, held: list[str], pause_ms: float) -> Receipt:
-        plan = self.plan
-        return Receipt(
-            kept=self.kept,
-            moved=self.moved,
-            drained=self.drained,
-            dropped=0,
-            paused=tuple(held),
-            pause_ms=pause_ms,
-            added_stages=tuple(plan.added_stages),
-            removed_stages=tuple(plan.removed_stages),
-            changed_stages=tuple(plan.changed),
-            added_edges=tuple(map(str, plan.added)),
-            removed_edges=tuple(map(str, plan.removed)),
-        )
+        return [(lane, item if i == 0 else item.twin()) for i, lane in enumerate(wanting)]
 
 
-def _extract(worker: "StageWorker", lane: Lane) -> list[Item]:
+def _extract(worker: StageWorker, lane: Lane) -> list[Item]:
     """Return what a parked worker has queued from one lane; the rest of its inbox keeps its order."""
     messages = []
     while worker.inbox.qsize():
@@ -366,7 +337,7 @@ def _extract(worker: "StageWorker", lane: Lane) -> list[Item]:
     return items
 
 
-def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
+def swap_host(run: "Run", worker: StageWorker, spec: StageSpec) -> Migration:
     """Give a worker that stands at a border other settings, or another host with the same state, where it needs one.
 
     When that fails the old host comes back.
@@ -409,7 +380,7 @@ def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
     )
 
 
-def _adopt(run: "Run", worker: "StageWorker", spec: StageSpec, host: "Host") -> None:
+def _adopt(run: "Run", worker: StageWorker, spec: StageSpec, host: "Host") -> None:
     worker.spec, worker.config, worker.host = spec, spec.config, host
     host.spec = spec
     worker.throttle = run.readings.throttle_of(worker)

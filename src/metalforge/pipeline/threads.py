@@ -61,7 +61,7 @@ class ThreadsRun(Run):
             for worker in self.all_workers():
                 if worker.is_overdue(self.patience_s):
                     self.fail_late(worker)
-            stuck = self._progress() if self.is_stuck() else None
+            stuck = self.progress() if self.is_stuck() else None
             if stuck is not None and stuck == before:
                 self.fail(self.deadlock())
                 return

@@ -1,4 +1,4 @@
-"""A pipeline as a TOML file and back: stages by name with parameters, edges with their channels.
+"""A pipeline from a TOML file: stages by name with parameters, edges with their channels.
 
 ::
 
@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tomli_w
 
 from metalforge.core.errors import SpecError, find
 from metalforge.core.files import opened
 from metalforge.core.substrate import spelled
 
 from .builder import Pipeline, PipelineBuilder
-from .graph import PipelineGraph
-from .kinds import Filtered, read_channel
+from .kinds import read_channel
 from .stages import OnSubstrate, StageConfig
 
 
@@ -52,34 +50,6 @@ class _PipelineRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str = "pipeline"
     stages: list[_StageRecord]
     edges: list[_EdgeRecord] = []
-
-
-def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
-    """Return the file that makes a pipeline again; raises for stages and predicates that have no name."""
-    graph = pipeline.graph if isinstance(pipeline, Pipeline) else pipeline
-    stages, edges = [], []
-    for spec in graph.stages.values():
-        if spec.use is None:
-            raise SpecError(
-                f"stage `{spec.name}` cannot be written: {spec.stage!r} has no name that a file could give\n"
-                'hint: a function or dataclass of a module, or builder.stage(name, substrate, "module:attribute")'
-            )
-        place = {"name": spec.name, "use": spec.use, "parameters": dict(spec.parameters)}
-        stages.append({**place, "substrate": spec.substrate_name, "config": msgspec.to_builtins(spec.config)})
-    for edge in graph.edges:
-        if isinstance(edge.channel, Filtered) and not isinstance(edge.channel.where, str):
-            raise SpecError(f"edge {edge} is filtered by a function, which no file can hold; write an expression")
-        ends = {"from": edge.source, "to": edge.target, "channel": msgspec.to_builtins(edge.channel)}
-        edges.append({**ends, "feedback": edge.feedback or None, "tokens": edge.tokens})
-    return tomli_w.dumps(_without_nothing({"name": graph.name, "stages": stages, "edges": edges}))
-
-
-def _without_nothing(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_nothing(v) for v in value]
-    if isinstance(value, dict):
-        return {k: _without_nothing(v) for k, v in value.items() if v is not None and v != {}}
-    return value
 
 
 def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:

@@ -23,7 +23,7 @@ from .metrics import StageMeter, Throttle
 from .stages import is_source
 
 if TYPE_CHECKING:
-    from .supervisor import Run
+    from .run import RunCore
 
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
@@ -72,7 +72,7 @@ Waits: TypeAlias = Generator[Any, Any, None]
 class StageWorker:
     """One stage of a run: its inbox, its lanes, its host, and where it is in its life."""
 
-    def __init__(self, spec: StageSpec, run: "Run", host: Host) -> None:
+    def __init__(self, spec: StageSpec, run: "RunCore", host: Host) -> None:
         self.name, self.spec, self.config, self.run, self.host = spec.name, spec, spec.config, run, host
         self.inbox: Inbox = SimpleQueue()
         self.wakeup: Inbox = SimpleQueue()

@@ -24,7 +24,6 @@ from metalforge.pipeline import (
     Stage,
     Unbounded,
     from_toml,
-    to_toml,
 )
 from metalforge.pipeline.references import resolve_stage
 from reference.pipeline_stages import MeteredChip, Numbers, Sample, forget, increment, samples, shorten
@@ -163,32 +162,62 @@ def test_a_power_budget_without_a_meter_is_warned_of():
     assert build(MeteredChip("metered")).graph.stages["p"].config.power_budget_mw == 30.0
 
 
-def written():
-    builder = PipelineBuilder("written").stage("numbers", "cpu:0", Numbers(7)).stage("plus", None, increment, retries=5)
-    builder.stage("samples", None, samples).stage("drop", None, "reference.pipeline_stages:forget", results=False)
-    builder.stage("sink", None, Collect())
-    builder.edge("numbers", "plus", Bounded(2, max_bytes=100)).edge("plus", "sink", Unbounded(warn_at=5))
-    builder.edge("samples", "sink", Filtered("chi > 10.0 and abs(beta - 5.69) < 0.1", Broadcast(3, slow="drop")))
-    return builder.edge("numbers", "drop", Latest()).build()
+WRITTEN = """
+[[stages]]
+name = "numbers"
+use = "reference.pipeline_stages:Numbers"
+parameters = { count = 7 }
+substrate = "cpu:0"
+[[stages]]
+name = "plus"
+use = "reference.pipeline_stages:increment"
+config = { retries = 5 }
+[[stages]]
+name = "samples"
+use = "reference.pipeline_stages:samples"
+[[stages]]
+name = "drop"
+use = "reference.pipeline_stages:forget"
+config = { results = false }
+[[stages]]
+name = "sink"
+use = "metalforge.pipeline:Collect"
+[[edges]]
+from = "numbers"
+to = "plus"
+channel = { kind = "bounded", capacity = 2, max_bytes = 100 }
+[[edges]]
+from = "plus"
+to = "sink"
+channel = { kind = "unbounded", warn_at = 5 }
+[[edges]]
+from = "samples"
+to = "sink"
+[edges.channel]
+kind = "filtered"
+where = "chi > 10.0 and abs(beta - 5.69) < 0.1"
+inside = { kind = "broadcast", capacity = 3, slow = "drop" }
+[[edges]]
+from = "numbers"
+to = "drop"
+channel = { kind = "latest" }
+"""
 
 
-def test_a_pipeline_survives_the_way_to_a_file_and_back():
-    text = written().to_toml()
-    again = from_toml(text)
-    assert to_toml(again) == text
-    assert again.graph.edges == written().graph.edges
-    assert [s.config for s in again.graph.stages.values()] == [s.config for s in written().graph.stages.values()]
-    assert again.graph.stages["numbers"].stage == Numbers(7)
-    run = again.run("inline", seed=3)
+def test_a_pipeline_is_read_from_a_file():
+    pipeline = from_toml(WRITTEN)
+    assert [edge.channel for edge in pipeline.graph.edges] == [
+        Bounded(2, max_bytes=100),
+        Unbounded(warn_at=5),
+        Filtered("chi > 10.0 and abs(beta - 5.69) < 0.1", Broadcast(3, slow="drop")),
+        Latest(),
+    ]
+    stages = pipeline.graph.stages
+    assert (stages["plus"].config.retries, stages["numbers"].substrate) == (5, "cpu:0")
+    assert stages["numbers"].stage == Numbers(7)
+    run = pipeline.run("inline", seed=3)
     assert run.metrics("plus").items_processed == 7
     assert run.metrics("sink").items_processed == 7 + sum(s.chi > 10 and abs(s.beta - 5.69) < 0.1 for s in samples())
-
-
-def test_what_no_file_can_hold_says_so():
-    with pytest.raises(SpecError, match="no name"):
-        PipelineBuilder().stage("a", None, Numbers(1)).stage("b", None, lambda x: x).edge("a", "b").build().to_toml()
-    with pytest.raises(SpecError, match="expression"):
-        base().edge("a", "b", Filtered(bool)).edge("b", "c").build().to_toml()
 
 
 @pytest.mark.parametrize(
@@ -246,8 +275,7 @@ def test_header_fields_of_named_tuples_and_explicit_headers_are_seen_by_filters(
 def test_a_stage_is_found_by_its_entry_point(monkeypatch):
     made = {"totals": EntryPoint("totals", "metalforge.pipeline:Collect", "metalforge.stages")}
     monkeypatch.setattr(plugins, "_entries", lambda group: made if group == "metalforge.stages" else {})
-    stage, use, parameters = resolve_stage("totals", None)
-    assert (type(stage).__name__, use, parameters) == ("Collect", "totals", {})
+    assert isinstance(resolve_stage("totals", None), Collect)
     with pytest.raises(SpecError, match="registered: totals"):
         resolve_stage("total", None)
 

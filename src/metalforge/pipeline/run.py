@@ -1,0 +1,248 @@
+"""The workers and lanes of one run, and what workers tell it: edges and stages that ended, items that failed."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from .endings import Endings
+from .errors import Failure, PipelineError, StageTimeoutError
+from .graph import PipelineGraph, StageSpec
+from .hosts import Host, LocalHost
+from .kinds import ChannelKind
+from .lanes import NUDGE, Lane, Ring
+from .metrics import Readings
+from .stages import Context, OnSubstrate
+from .worker import StageWorker, Stopped
+
+if TYPE_CHECKING:
+    from .events import EventLog
+    from .inline import ManualClock
+
+RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
+
+
+class RunCore(ABC):
+    """A graph that runs, as its workers see it; `supervisor.Run` adds the verbs."""
+
+    grace_s = 5.0
+    """How long a failed run waits for steps that are under way, and an interrupted one drains while something moves."""
+    patience_s = 1.0
+    """How long an interrupted run waits for anything to move, and a step in a thread may be past its timeout."""
+    hang_s: float | None = 60.0
+    """How long verbs without a timeout wait for a step that does not return; leaving `with`: while nothing moves."""
+    explore = False
+    """Whether workers stop at every place where another could go first."""
+
+    def __init__(
+        self, graph: PipelineGraph, *, clock: "ManualClock | None" = None, events: "EventLog | None" = None
+    ) -> None:
+        self.graph = graph.resolved()
+        self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
+        self.events = events
+        self.lock = threading.RLock()
+        self.workers: dict[str, StageWorker] = {}
+        self.retired: list[StageWorker] = []
+        """Workers of stages that were removed, until they have ended."""
+        self.detached: dict[str, StageWorker] = {}
+        """Workers of stages that a topology left out: they keep state and counters, and can come back."""
+        self.endings = Endings(self)
+        self.ring_of: dict[str, Ring] = {}
+        """The tokens of the cycle that a stage is part of; such a cycle does not change while the run lasts."""
+        self.aborting = False
+        self.failures: list[Failure] = []
+        self.error: BaseException | None = None
+        """What the run failed of."""
+        self.status: RunStatus = "new"
+        self.started_ns = 0
+        for spec in self.graph.stages.values():
+            self.workers[spec.name] = StageWorker(spec, self, self.make_host(spec))
+        for edge in self.graph.edges:
+            assert edge.channel is not None
+            self.connect(edge.source, edge.target, edge.channel)
+        self.endings.regroup()
+        for edge in self.graph.edges:
+            if edge.tokens is not None:
+                ring = Ring(frozenset(self.endings.part_of[edge.source].members), edge.tokens, self._wake_sources)
+                self.ring_of |= dict.fromkeys(ring.members, ring)
+        self.readings = Readings(self)
+
+    # -- making ---------------------------------------------------------------------------------------------------
+
+    def make_host(self, spec: StageSpec) -> Host:
+        """Return the place where a stage's code runs."""
+        if spec.config.isolation == "process":
+            from .processes import ProcessHost
+
+            return ProcessHost(spec)
+        substrate = spec.substrate if isinstance(spec.substrate, OnSubstrate) else None
+        context = Context(spec.name, substrate, stopping=lambda: self.aborting, clock_ns=self.clock_ns)
+        return LocalHost(spec, context, self.clock_ns)
+
+    def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
+        """Join two workers by a lane."""
+        consumer = self.workers[target]
+        lane = kind.open(source, target, consumer.inbox, droppable=consumer.config.droppable)
+        consumer.in_lanes.append(lane)
+        self.workers[source].out_lanes.append(lane)
+        return lane
+
+    def find(self, name: str) -> StageWorker:
+        """Return a worker, also one that is detached, or was removed and is ending."""
+        known = self.workers.get(name) or self.detached.get(name)
+        return known or next(w for w in self.retired if w.name == name)
+
+    def all_workers(self) -> list[StageWorker]:
+        """Return every worker: of the graph, detached, and removed ones that are ending."""
+        return [*self.workers.values(), *self.detached.values(), *self.retired]
+
+    def _all_ended(self) -> bool:
+        return all(w.ended for w in self.all_workers())
+
+    def _wake_sources(self, members: frozenset[str]) -> None:
+        for name in members:
+            if self.workers[name].is_source:
+                self.workers[name].inbox.put(NUDGE)
+
+    # -- what runtimes add ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def launch(self, worker: StageWorker) -> None:
+        """Begin to drive a worker."""
+
+    @abstractmethod
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Wait until `ready()` holds; False when it cannot, or not within `timeout` seconds.
+
+        Changes of a worker's life are announced; for anything else, such as counts of items, say `poll`.
+        """
+
+    @abstractmethod
+    def notify(self) -> None:
+        """Say that something changed that somebody may wait for."""
+
+    def _release(self) -> None:  # noqa: B027 - nothing to give back by default
+        """Give back what the runtime holds, when every worker has ended."""
+
+    # -- words from workers ---------------------------------------------------------------------------------------
+
+    def lane_ended(self, worker: StageWorker, lane: Lane) -> None:
+        """An edge has given its last item."""
+        with self.lock:
+            if lane in worker.in_lanes:
+                worker.in_lanes.remove(lane)
+                worker.past.update(dropped=lane.dropped, overwritten=lane.overwritten, filtered=lane.filtered)
+                if worker in self.retired or worker.bond != "attached":
+                    # One that was taken out of a cycle does not wait for its end; other parts may be ready, too.
+                    self.endings.regroup()
+                    self.endings.check_all()
+            self.endings.check(worker.name)
+
+    def settle(self, worker: StageWorker) -> None:
+        """A worker has finished, a source is exhausted, or a worker of a part that is closing has nothing to do."""
+        with self.lock:
+            self.endings.check(worker.name)
+
+    def note(self, event: str, name: str, **fields: Any) -> None:
+        """Write a line of the event log, if there is one."""
+        if self.events is not None:
+            self.events.note(event, name, **fields)
+
+    def report(self, failure: Failure, error: BaseException) -> None:
+        """Take note of a failed item; a failure that stops fails the run."""
+        with self.lock:
+            self.failures.append(failure)
+        self.note("failure", failure.stage, failure=failure)
+        if failure.action == "stop":
+            wrapped = PipelineError(str(failure), failure)
+            wrapped.__cause__ = error
+            self.fail(wrapped)
+
+    def fail_late(self, worker: StageWorker) -> None:
+        """Fail because a step in a thread did not come back from its timeout: nothing can end it but itself."""
+        worker.abandoned = True
+        self.note("stage.abandoned", worker.name)
+        self.fail(
+            StageTimeoutError(
+                f"a step of stage `{worker.name}` did not come back within {self.patience_s} s of its timeout of "
+                f"{worker.config.timeout_s} s: its thread is abandoned\n"
+                'hint: look at ctx.cancelled() in long steps, or give the stage isolation="process", which is killed'
+            )
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Stop everything because of `error`; the first one counts."""
+        with self.lock:
+            if self.error is None and self.status not in ("ended", "stopped"):
+                self.error = error
+                self.status = "failed"
+        self.abort()
+
+    def abort(self) -> None:
+        """Make every worker end at its next border."""
+        self.aborting = True
+        for worker in self.all_workers():
+            self.nudge(worker)
+        self.notify()
+
+    def nudge(self, worker: StageWorker) -> None:
+        """Make a waiting worker look at its orders."""
+        worker.inbox.put(NUDGE)
+        worker.wakeup.put(NUDGE)
+        for lane in list(worker.out_lanes) + [lane for lane, _ in list(worker.outbox)]:
+            lane.credits.put(NUDGE)
+            if lane.space is not None:
+                lane.space.put(NUDGE)
+        for ring in set(self.ring_of.values()):
+            ring.tokens.put(NUDGE)
+
+    def worker_ended(self, worker: StageWorker, error: BaseException | None) -> None:
+        """A worker's life is over, in order or by `error`; its driver calls this last."""
+        if error is not None and not isinstance(error, Stopped):
+            self.fail(error if isinstance(error, PipelineError) else _unexpected(worker, error))
+        try:
+            if worker.opened:
+                worker.host.close()
+        except Exception as closing:
+            self.fail(_unexpected(worker, closing))
+        with self.lock:
+            worker.ended, worker.ended_ns = True, self.clock_ns()
+            while worker.inbox.qsize():
+                worker.inbox.get()
+            if worker in self.retired:
+                self.retired.remove(worker)
+            if self.detached and all(w.ended for w in (*self.workers.values(), *self.retired)):
+                self._end_detached()
+            self.note("stage.ended", worker.name)
+            if self._all_ended() and self.status in ("running", "paused"):
+                self.status = "ended"
+        self.notify()
+
+    def _end_detached(self) -> None:
+        """Let detached stages finish when all others have ended; their last outputs are counted as discarded."""
+        waiting = [w for w in self.detached.values() if w.bond != "attached"]
+        for worker in waiting:
+            worker.bond, worker.draining = "attached", True
+            self.nudge(worker)
+        if waiting:
+            self.endings.regroup()
+            self.endings.check_all()
+
+    def is_stuck(self) -> bool:
+        """Whether every stage waits for something that only another stage could give."""
+        alive = [w for w in self.all_workers() if not w.ended]
+        return self.status == "running" and bool(alive) and all(w.is_blocked() for w in alive)
+
+    def progress(self) -> tuple[int, ...]:
+        """Return counters of which one at least grows while anything moves."""
+        workers = self.all_workers()
+        lanes = [lane for w in workers for lane in list(w.out_lanes)]
+        done = [n for w in workers for n in (w.meter.items, w.meter.outputs, w.meter.failed, w.meter.retries)]
+        return (*done, *(n for lane in lanes for n in (lane.sent, lane.taken, lane.done)))
+
+
+def _unexpected(worker: StageWorker, error: BaseException) -> PipelineError:
+    wrapped = PipelineError(f"stage `{worker.name}` broke outside of a step: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
