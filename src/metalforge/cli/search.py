@@ -61,7 +61,7 @@ def search(
     Errors are NRMSE on test data that no phase has seen. Latency and energy are modelled. Exits with 1 where no
     finalist is within the tolerance.
     """
-    from metalforge.hybrid.search import SearchBudget, summary
+    from metalforge.hybrid.search import SearchBudget
     from metalforge.hybrid.search import search as run_search
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
@@ -86,7 +86,8 @@ def search(
             sys.stderr.write(f"stopped; what was evaluated is in {storage}: the same command goes on from there\n")
         raise
     if as_json:
-        print_json(summary(found.report))
+        report = found.report
+        print_json({"candidates": report.candidates, "seconds": report.seconds.value, "best": report.best})
     else:
         _show(found.report, found.files)
     if not found.report.within_tolerance:

@@ -12,7 +12,7 @@ from metalforge.hybrid.learning import DeviceNetwork
 from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search, search_task
 from metalforge.hybrid.search.choosing import Finalist, Point, choose, finalists, on_chip, points, price
 from metalforge.hybrid.search.evaluate import Candidate, baselines, lagged
-from metalforge.hybrid.search.fine_tuning import CentredReadout, fine_tune
+from metalforge.hybrid.search.fine_tuning import fine_tune
 from metalforge.hybrid.search.plot import plot_pareto
 from metalforge.hybrid.search.study import FinishedTrial, StudyResult, run_study
 from metalforge.reservoir.files import load_weights
@@ -186,7 +186,7 @@ def test_a_centred_readout_takes_off_what_rounding_adds(narma):
     features = narma.training.counted(chip.states(narma.training.inputs)).astype(float)
     options = {"readout": "W4A16", "calibration": narma.training.inputs}
     plain = DeviceNetwork(chip.weights, EmulatedDevice(), **options)
-    centred = CentredReadout(chip.weights, EmulatedDevice(), features.mean(axis=0), **options)
+    centred = DeviceNetwork(chip.weights, EmulatedDevice(), centre=features.mean(axis=0), **options)
     wanted = plain.master()(features)
     assert abs(np.mean(centred.read(features) - wanted)) < 1e-2 * abs(np.mean(plain.read(features) - wanted))
     u = narma.training.inputs[0, 0]

@@ -1,10 +1,11 @@
 """A model and data in; whether it fits an int4 chip, what it costs there and what accuracy it loses out."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from metalforge.core.arrays import Reals
@@ -13,13 +14,14 @@ from metalforge.core.files import naming
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.hybrid.routing.rows import PINNED_HOST
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
 from .data import Options
 from .opening import OpenedModel, open_model
-from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
+from .report import Evaluation, Figure, Kept, PrecisionRow
 from .scoring import Scorer
 from .subjects import ON_HOST, GraphSubject, NetworkSubject, Subject, Trial, host_plan
 
@@ -101,7 +103,10 @@ def evaluate(
         rows=tuple(rows),
         tolerance=tolerance,
         chosen=chosen,
-        ops=tuple(_places(plan.record.ops)),
+        ops=tuple(
+            msgspec.structs.replace(row, reason=ON_HOST) if row.reason == PINNED_HOST else row
+            for row in plan.record.ops
+        ),
         ops_at=f"{chosen or rows[-1].precision} on {chips[0]}",
         ranges=plan.record.ranges,
         notes=(f"W_in stays on the host at {', '.join(apart)}: beside W_res it would cost precision",) if apart else (),
@@ -162,14 +167,6 @@ def _gap(scorer: Scorer, reference: Sequence[Reals | None], answers: Sequence[Re
     sign = -1.0 if scorer.classes else 1.0
     before, after = (min(sign * scorer.value(one) for one in some if one is not None) for some in (reference, answers))
     return float(np.round(after - before, 12))  # shares of n differ by rounding
-
-
-def _places(ops: Any) -> Iterator[OpPlace]:
-    for row in ops:
-        reason = ON_HOST if row.reason == "pinned to software" else row.reason
-        yield OpPlace(
-            op=row.op, kind=row.kind, substrate=row.substrate, encoding=row.encoding, reason=reason, fix=row.fix
-        )
 
 
 def _name(model: Any) -> str:

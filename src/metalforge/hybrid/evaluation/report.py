@@ -6,7 +6,7 @@ from metalforge.core.files import escaped
 from metalforge.core.pages import TextTable, aligned
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
-from metalforge.hybrid.routing.plan import InputRange, short
+from metalforge.hybrid.routing.plan import InputRange, OpPlan, short
 from metalforge.reservoir.metrics import Interval
 
 
@@ -62,17 +62,6 @@ class PrecisionRow(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Why it could not be run, where it could not."""
 
 
-class OpPlace(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where an op runs, why, and what would make it map."""
-
-    op: str
-    kind: str
-    substrate: str
-    encoding: str
-    reason: str
-    fix: str
-
-
 class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer of `npu evaluate`."""
 
@@ -93,7 +82,7 @@ class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tolerance: float
     chosen: str | None
     """The cheapest precision within the tolerance, of those that were tried."""
-    ops: tuple[OpPlace, ...]
+    ops: tuple[OpPlan, ...]
     ops_at: str
     """The precision and profile that `ops` are of."""
     ranges: tuple[InputRange, ...]

@@ -65,7 +65,8 @@ class DeviceNetwork(HybridEsn):
     and W12 are 1, 2 and 3 digits. The size of inputs and states is measured on `calibration` (steps, inputs); without
     it |u| <= `input_range` and the activation's bound hold. `on_gone`: a device that left the bus is reset and written
     again (`reconnect`; programs of its other users come back when they are called), or the error comes through
-    (`raise`). A time-out is tried once more.
+    (`raise`). A time-out is tried once more. With the mean of its features (width,) as `centre` m, the host adds
+    (W_out - W_q) m to every output: what the rounding of W_out to W_q takes off on average.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class DeviceNetwork(HybridEsn):
         readout: str = "W8A8",
         input_range: float | None = None,
         calibration: Reals | None = None,
+        centre: Doubles | None = None,
         on_gone: OnGone = "reconnect",
     ) -> None:
         if weights.w_out is None or weights.out_bias is None:
@@ -106,6 +108,7 @@ class DeviceNetwork(HybridEsn):
         self.readout = WrittenMatrix("readout", weights.w_out, programs, encoding=seen_by, ranges=seen)
         """W_out on the device."""
         self._master = Master(weights.w_out.astype(np.float64), weights.out_bias.astype(np.float64))
+        self._centre = centre
 
     # Running.
 
@@ -125,7 +128,8 @@ class DeviceNetwork(HybridEsn):
 
     def read(self, features: Doubles) -> Doubles:
         """Return outputs (rows, outputs) of features (rows, width), computed by the device in batches."""
-        return np.asarray(self._guarded(lambda: self.readout(features)) + self._master.out_bias)
+        found = np.asarray(self._guarded(lambda: self.readout(features)) + self._master.out_bias)
+        return found if self._centre is None else found + (self._master.w_out - self.readout.real()) @ self._centre
 
     def _read(self, states: Reals, u: Reals) -> Reals:
         features = self._features(states, u)

@@ -103,7 +103,7 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
             known.update(dict.fromkeys(made, derived))
         if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
             for value in node.outputs:
-                _observe(value, seen, known, promised, _limit(node))
+                _observe(value, seen, known, promised, _limit(_function(node.op)))
     return {name: _without_zeros(found) for name, found in known.items()}
 
 
@@ -120,18 +120,17 @@ def _observe(
         known[name] = replace(seen[name], wide=np.minimum(seen[name].wide, limit), nonnegative=nonnegative)
 
 
-def _limit(node: Node) -> float:
+def _limit(function: str | None) -> float:
     """Return the largest number that an activation can give."""
-    match node.op:
-        case ops.Elementwise(function="softmax"):
-            return 1.0
-        case ops.Elementwise(function=name):
-            bound = ACTIVATIONS[name].bound
-        case ops.RecurrentStep():
-            bound = ACTIVATIONS[node.op.weights.activation].bound
-        case _:
-            bound = None
+    bound = 1.0 if function == "softmax" else ACTIVATIONS[function].bound if function else None
     return np.inf if bound is None else bound
+
+
+def _function(op: ops.Op) -> str | None:
+    """Return the activation that makes an op's result."""
+    if isinstance(op, ops.Elementwise):
+        return op.function
+    return op.weights.activation if isinstance(op, ops.RecurrentStep) else None
 
 
 def _bounded(graph: OpGraph, node: Node, op: ops.SoftwareOnly) -> dict[str, ValueRange]:
@@ -184,14 +183,13 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
 
 def _activated(function: str, before: ValueRange | None, width: int) -> ValueRange | None:
     """Return the range of f(x), for x of a known or unknown range."""
-    bound = 1.0 if function == "softmax" else ACTIVATIONS[function].bound
+    limit = _limit(function)
     shrinks = before if function in SHRINKING else None
-    if shrinks is None and bound is None:
+    if shrinks is None and limit == np.inf:
         return None
     nonnegative = function in NEVER_NEGATIVE or (before is not None and before.nonnegative and function in SHRINKING)
     if shrinks is None:
-        return ValueRange.even(width, bound or 1.0, nonnegative=nonnegative, source=f"{function} is at most {bound:g}")
-    limit = np.inf if bound is None else bound
+        return ValueRange.even(width, limit, nonnegative=nonnegative, source=f"{function} is at most {limit:g}")
     return ValueRange(
         largest=np.minimum(shrinks.largest, limit),
         wide=np.minimum(shrinks.wide, limit),

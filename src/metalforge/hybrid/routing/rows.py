@@ -23,6 +23,8 @@ from .plan import InputRange, OpPlan, Partition, Plan, PlanRecord, Transfer, sho
 from .ranges import ValueRange
 from .rules import SeedRow, Substrate, Verdict
 
+PINNED_HOST = "pinned to software"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpRow:
@@ -100,7 +102,7 @@ class OpRow:
     def _why(self) -> tuple[str, str]:
         """Return the reason and how to make it map."""
         if self.pin is not None and self.taken is None:
-            return "pinned to software", ""
+            return PINNED_HOST, ""
         if self.pin is not None and self.taken is not None:
             return f"pinned to the NPU: {_against(self.taken, self.wishes)}", ""
         if self.wishes.policy == "seed":
@@ -168,18 +170,12 @@ def _against(candidate: JobCandidate, wishes: Wishes) -> str:
     profile, host = wishes.profile, wishes.host
     whole = candidate.whole
     together = f" for {len(candidate.job.nodes)} ops together" if len(candidate.job.nodes) > 1 else ""
+    here, there = candidate.software.latency, whole.latency
     if wishes.objective == "energy":
-        if candidate.software.energy is None or whole.energy is None:
-            here = candidate.device.energy
-            return f"modelled {short(here)} on {profile.name}{together}; {NO_POWER}"
-        return (
-            f"modelled {short(whole.energy)} with {profile.name} against {short(candidate.software.energy)} "
-            f"on the host ({host.profile}){together}"
-        )
-    return (
-        f"modelled {short(candidate.software.latency)} on the host ({host.profile}) against {short(whole.latency)} "
-        f"with {profile.name}{together}"
-    )
+        here, there = candidate.software.energy, whole.energy
+        if here is None or there is None:
+            return f"modelled {short(candidate.device.energy)} on {profile.name}{together}; {NO_POWER}"
+    return f"modelled {short(here)} on the host ({host.profile}) against {short(there)} with {profile.name}{together}"
 
 
 def _gains(candidate: JobCandidate) -> bool:

@@ -58,11 +58,9 @@ def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> tuple[Weights, dict
     sizes = [w.shape[0] for _, w in layers]
     ends = np.cumsum([0, *sizes]).tolist()
     spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
-    integers = [w for _, w in layers if isinstance(w, Quantized)]
-    if len(integers) == len(layers):
+    if integers := [w for _, w in layers if isinstance(w, Quantized)]:
         return _stack(integers), spans
-    real = [w.dequantize() if isinstance(w, Quantized) else w for _, w in layers]
-    return np.concatenate(real), spans
+    return np.concatenate([w for _, w in layers]), spans
 
 
 def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:

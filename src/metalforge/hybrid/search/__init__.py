@@ -5,7 +5,7 @@ on the device (phase 3); `run.search` does all three. Optuna's home is `study`, 
 """
 
 from .choosing import Finalist, SearchBudget, choose, front
-from .run import SearchReport, search, summary
+from .run import SearchReport, search
 from .space import Parameters, Space, build
 from .study import StudyResult, evaluate_many, run_study
 from .tasks import TASKS, SearchTask, data_task, search_task
@@ -27,5 +27,4 @@ __all__ = [
     "run_study",
     "search",
     "search_task",
-    "summary",
 ]

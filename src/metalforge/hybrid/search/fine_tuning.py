@@ -6,15 +6,10 @@ training data, and what rounding does on average is made good. Recursive least s
 training rows as if they had been the stream's beginning, and new integers are pushed as often as the profile makes
 worth while.
 
-`CentredReadout` makes rounding good on average, by the bias that the host adds:
-
-    y = W_q x + b + (W - W_q) m        W_q the rounded weights, m the mean of the features
-
 Reservoirs that do well have states near a constant, their bias, and large weights that take the difference. A rounding
-error times that constant is an offset far larger than its effect on what varies; the host knows both, and takes it off.
+error times that constant is an offset far larger than its effect on what varies; the host knows both, and takes it off
+(`centre` of the network).
 """
-
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,38 +21,13 @@ from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
-from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import DeviceProfile
 
 from .evaluate import HeadSums, head_parts
 from .space import Parameters
-
-
-class CentredReadout(DeviceNetwork):
-    """A `DeviceNetwork` with this correction, made with the same options; `mean` is that of its features (width,)."""
-
-    def __init__(self, weights: EsnWeights, device: NpuDevice, mean: Reals, **options: Any) -> None:
-        super().__init__(weights, device, **options)
-        self._mean = np.asarray(mean, np.float64)
-        self._offset = self._rounding()
-
-    def read(self, features: Doubles) -> Doubles:
-        """Return outputs (rows, outputs) of features (rows, width)."""
-        return np.asarray(super().read(features) + self._offset)
-
-    def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
-        """Give the device another readout, and the host its correction."""
-        push = super().push(w_out, out_bias)
-        self._offset = self._rounding()
-        return push
-
-    def _rounding(self) -> Doubles:
-        return np.asarray((self.master().w_out - self.readout.real()) @ self._mean)
-
 
 READOUT = "W12A16"
 """Precision of the readout on the chip."""
@@ -98,11 +68,11 @@ def fine_tune(
         raise SpecError("learning goes on step by step: a target for every step is wanted, not one per series")
     with one_thread():  # matrices of a few hundred: BLAS threads would only wait for each other
         features = training.counted(esn.states(training.inputs)).astype(np.float64)
-        network = CentredReadout(
+        network = DeviceNetwork(
             esn.weights,
             EmulatedDevice(profile),
-            features.mean(axis=0),
-            precision=esn.precision,
+            centre=features.mean(axis=0),
+            precision=esn.precision or "W4A8",
             readout=READOUT,
             calibration=training.inputs,
         )
@@ -145,7 +115,7 @@ def _inverse(features: Doubles, ridge: float) -> Doubles:
     return np.asarray((vectors / (np.maximum(values, 0.0) + ridge)) @ vectors.T)
 
 
-def _start(network: CentredReadout, features: Doubles, parameters: Parameters, targets: Reals) -> float:
+def _start(network: DeviceNetwork, features: Doubles, parameters: Parameters, targets: Reals) -> float:
     """Push the readout whose rounded weights do best on the training data; return its ridge."""
     sums = HeadSums(head_parts(parameters.heads, parameters.units, targets.shape[1]))
     sums.add(features, targets)

@@ -142,11 +142,6 @@ def search(
     return found if out is None else replace(found, files=_write(out, found, about, chip))
 
 
-def summary(report: SearchReport) -> dict[str, object]:
-    """Return what the command line gives as JSON: candidates, seconds, best."""
-    return {"candidates": report.candidates, "seconds": report.seconds.value, "best": report.best}
-
-
 def _write(out: Path, found: Deployment, task: SearchTask, chip: DeviceProfile) -> tuple[Path, ...]:
     """Write everything to a folder, which is made where there is none; return the files."""
     from .plot import plot_pareto

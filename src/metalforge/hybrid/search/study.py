@@ -68,7 +68,8 @@ class StudyBook:
         # Two searches may share a file only if these agree.
         identity = {"task": f"{task.name}/{task.seed}", "space": space, "seed": seed, "rungs": RUNGS}
         self._file = None if path is None else _opened(path, identity)
-        kept = [] if self._file is None else [t for t in self._file.study.trials if t.state in OVER]
+        saved = None if self._file is None else self._file[1]
+        kept = [] if saved is None else [t for t in saved.trials if t.state in OVER]
         # A search that goes on must not draw again what it drew at its start: another seed for another beginning.
         sampler = optuna.samplers.TPESampler(
             seed=seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
@@ -77,7 +78,7 @@ class StudyBook:
         self._study = optuna.create_study(sampler=sampler, pruner=pruner)
         self._study.add_trials(kept)
         self._unsaved: list[int] = []
-        self.earlier_seconds = 0.0 if self._file is None else float(self._file.study.user_attrs.get(SECONDS, 0.0))
+        self.earlier_seconds = 0.0 if saved is None else float(saved.user_attrs.get(SECONDS, 0.0))
         """What earlier runs on this file took."""
 
     def ask(self, count: int) -> list[tuple[Trial, Parameters]]:
@@ -112,32 +113,27 @@ class StudyBook:
         """Copy to the file what it does not have yet, and the seconds that this run has taken."""
         if self._file is None:
             return
+        storage, saved = self._file
         trials = self._study.get_trials(deepcopy=False)
         while self._unsaved:  # one by one: what an interrupt leaves is saved by the next call
-            self._file.storage.remove_session()  # an interrupt may have left one in the middle of something
-            self._file.study.add_trial(trials[self._unsaved[0]])
+            storage.remove_session()  # an interrupt may have left one in the middle of something
+            saved.add_trial(trials[self._unsaved[0]])
             del self._unsaved[0]
-        self._file.study.set_user_attr(SECONDS, self.earlier_seconds + seconds)
+        saved.set_user_attr(SECONDS, self.earlier_seconds + seconds)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            _close(self._file[0])
 
 
-class _File(NamedTuple):
-    """An SQLite file with one study in it."""
-
-    storage: optuna.storages.RDBStorage
-    study: optuna.Study
-
-    def close(self) -> None:
-        self.storage.remove_session()
-        self.storage.engine.dispose()
+def _close(storage: optuna.storages.RDBStorage) -> None:
+    storage.remove_session()
+    storage.engine.dispose()
 
 
-def _opened(path: Path, identity: dict[str, object]) -> _File:
-    """Return the file with its study, which is made where there is none; raises where it holds something else."""
+def _opened(path: Path, identity: dict[str, object]) -> tuple[optuna.storages.RDBStorage, optuna.Study]:
+    """Return a file and its study, which is made where there is none; raises where it holds something else."""
     if not path.parent.is_dir():
         raise SpecError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
@@ -166,10 +162,9 @@ def _opened(path: Path, identity: dict[str, object]) -> _File:
                 "\nhint: give another file, or the same task, space and seed"
             )
     except BaseException:
-        storage.remove_session()
-        storage.engine.dispose()
+        _close(storage)
         raise
-    return _File(storage, study)
+    return storage, study
 
 
 def _distributions(space: Space, heads: int) -> dict[str, BaseDistribution]:

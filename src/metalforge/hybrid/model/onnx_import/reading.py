@@ -79,7 +79,8 @@ def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outpu
     if not isinstance(source, bytes | onnx.ModelProto):
         raise SpecError(f"a model must be a path, bytes or an onnx.ModelProto. Got {type(source).__name__}")
     try:
-        return _content(onnx, _parsed(onnx, source) if isinstance(source, bytes) else source, name, outputs)
+        data = source if isinstance(source, bytes) else source.SerializeToString()
+        return _content(onnx, _parsed(onnx, data), name, outputs)
     except UnicodeDecodeError as error:
         raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
 
@@ -130,8 +131,7 @@ def _parsed(onnx: Any, data: bytes) -> Any:
 def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the content of a parsed model."""
     _check_size(model.ByteSize())
-    if not all(text.isprintable() for text in list(_texts(model))):  # the list: each of them is looked at
-        model = _spelled(onnx, model)
+    _spell(model)
     outputs = None if outputs is None else [escaped(output) for output in outputs]
     if not model.graph.node or not model.opset_import:
         raise SpecError("not an ONNX model, or an empty one: it has no nodes or names no opset")
@@ -172,36 +172,20 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
     )
 
 
-def _texts(message: Any) -> Iterator[str]:
-    """Give every name in a model, and all other text."""
+def _spell(message: Any) -> None:
+    """Spell everything in a model that could not be printed, names of values everywhere alike."""
     for field, value in message.ListFields():
         many = value if field.is_repeated else (value,)
-        if field.type == field.TYPE_STRING:
+        if field.type == field.TYPE_MESSAGE:
+            for one in many:
+                _spell(one)
+        elif field.type == field.TYPE_STRING:
             if any(isinstance(text, bytes) for text in many):  # how the library gives what is no UTF-8
                 raise SpecError("not an ONNX model: a name in it is no text")
-            yield from many
-        elif field.type == field.TYPE_MESSAGE:
-            for one in many:
-                yield from _texts(one)
-
-
-def _spelled(onnx: Any, model: Any) -> Any:
-    """Return a copy in which everything that could not be printed is spelled, names of values everywhere alike."""
-
-    def spell(message: Any) -> None:
-        for field, value in message.ListFields():
-            if field.type == field.TYPE_STRING and field.is_repeated:
+            if field.is_repeated:
                 value[:] = [escaped(text) for text in value]
-            elif field.type == field.TYPE_STRING:
+            elif not value.isprintable():
                 setattr(message, field.name, escaped(value))
-            elif field.type == field.TYPE_MESSAGE:
-                for one in value if field.is_repeated else (value,):
-                    spell(one)
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    spell(copy)
-    return copy
 
 
 def _check_count(model: Any) -> None:
