@@ -22,12 +22,11 @@ from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import DevicePath
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.hybrid.model.inputs import as_series_of
+from metalforge.hybrid.model.inputs import Outputs, as_series_of
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.series import Layout, side_by_side, steps_first
 from metalforge.reservoir.weights import EsnWeights

@@ -18,13 +18,12 @@ from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import features_of, outputs
 from metalforge.hybrid.model.graph import OpGraph, graph_from_esn
-from metalforge.hybrid.model.inputs import Given, model_inputs
+from metalforge.hybrid.model.inputs import Given, Outputs, model_inputs
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.readout import select_ridge
 from metalforge.reservoir.weights import EsnWeights

@@ -10,14 +10,11 @@ and between the two the symmetric Kullback-Leibler divergence of Gaussians, aver
 
 J is noisy even where nothing changes, the more so the shorter the fast memory and the more neighbouring rows are alike.
 So its threshold is not a constant: `choose_threshold` takes it from stationary streams, for the false alarms that one
-is ready to have. (The published design had constants, 1, 5 and 20, and a fast memory of 10 rows. On the errors of a
-NARMA10 readout of 30 units, with 5 % false alarms in 500 rows, such a memory missed half of 60 changes; the 50 rows
-that are the default here missed none. A slow memory that lags behind the fast one gained nothing.)
+is ready to have.
 
-`DriftResponse` does something about it: on an alarm the device is mended, or the readout learns. A readout that
-suddenly errs has two possible reasons. Either the chip no longer holds what it was given (a flipped bit, a register
-written by somebody else), which reading it back shows and a reload mends; or the world has changed, and the readout
-must learn it. Learning on a damaged chip would fit the damage, so the first is always asked first.
+`DriftResponse` acts on an alarm. A readout that suddenly errs has two possible reasons. Either the chip no longer holds
+what it was given, which reading it back shows and a reload mends; or the world has changed, and the readout must learn
+it. Learning on a damaged chip would fit the damage, so the first is always asked first.
 """
 
 from collections import Counter

@@ -1,14 +1,6 @@
 r"""How a readout learns a row: what it held, the features and the target go in, what it shall hold comes out.
 
-- `GradientStep`: one step down the loss. Normalised, the rate is divided by |x|^2 + 1: the usual NLMS for `mse`.
-- `RecursiveLeastSquares`: the least squares of all rows so far, older ones forgotten, drawn to the readout that it
-  started from (`reservoir.least_squares`, on [x; 1]). Inside a loop of output feedback this is FORCE (D. Sussillo,
-  L. F. Abbott, Neuron 63, 2009).
-- `RidgeRefit`: one ridge solve (`reservoir.readout`) of the last rows, every so often.
-
-All work on the float master in float64. Rules are parameters: `losses` names what they lower, `init` makes a state
-before the first row, `step` gives state and readout after a row, and `settle` after all rows that were left waiting
-(weights that nobody asks for need not be known).
+All work on the float master in float64. A rule is parameters; `start` gives a learner, which keeps what it has seen.
 
 `DivergenceGuard` asks whether learning does harm, and keeps a readout to go back to. Losses rise when the world
 changes, too. So a loss is not compared with what it was, but with what the kept readout has on the very same rows: a
@@ -16,6 +8,7 @@ shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -50,9 +43,21 @@ class Lesson:
     at: LossSlope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientStep:
-    """W -= rate dL/dy x^T, b -= rate dL/dy.
+class Learner:
+    """What a rule keeps while it learns."""
+
+    def learn(self, master: Master, lesson: Lesson) -> Master:
+        """Return the readout after a row; the same where the row is left waiting."""
+        raise NotImplementedError
+
+    def settle(self, master: Master) -> Master:
+        """Return the readout once the rows that wait are learned."""
+        return master
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientStep(Learner):
+    """W -= rate dL/dy x^T, b -= rate dL/dy; normalised, the rate is divided by |x|^2 + 1 (NLMS for `mse`).
 
     `error` says whose output is corrected: the `device`'s, which rounding is part of, or the float `master`'s. `auto`
     takes the device's while every step is pushed; when pushes are apart, the device repeats an error that the master
@@ -68,31 +73,28 @@ class GradientStep:
         require_positive(rate=self.rate)
         require_one_of("auto", "device", "master", error=self.error)
 
-    def init(self, master: Master) -> float:
-        """Return the rate, which a rollback may lower."""
-        return self.rate
+    def start(self, master: Master) -> Learner:
+        """Return itself: nothing is kept from row to row."""
+        return self
 
-    def step(self, state: float, master: Master, lesson: Lesson) -> tuple[float, Master]:
+    def learn(self, master: Master, lesson: Lesson) -> Master:
         """Return the readout one step further down."""
         x, slope = lesson.features, lesson.at.slope
-        rate = state / float(x @ x + 1) if self.normalised else state
+        rate = self.rate / float(x @ x + 1) if self.normalised else self.rate
         with np.errstate(all="ignore"):  # what overflows is seen by the guard
-            return state, Master(master.w_out - rate * np.outer(slope, x), master.out_bias - rate * slope)
-
-    def settle(self, state: float, master: Master) -> tuple[float, Master]:
-        """Return both as they are."""
-        return state, master
+            return Master(master.w_out - rate * np.outer(slope, x), master.out_bias - rate * slope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecursiveLeastSquares:
-    """Recursive least squares with a memory of 1 / (1 - forgetting) rows, which must be several times the width.
+    """The least squares of all rows so far, drawn to the readout that it started from (`reservoir.least_squares`).
 
-    `alpha` is the pull towards the readout that it started from: small where that is of little worth, but a tiny one
-    makes a readout that is useless when there are about as many rows as features. Up to `BLOCK` rows wait for the next
-    push and are then learned together, at a fraction of the cost and with the same result. Rows that were seen before,
-    elsewhere, may count as the stream's beginning: `inverse` is that of their (penalised) normal matrix, [x; 1] wide,
-    and takes the place of 1 / alpha.
+    Its memory is 1 / (1 - forgetting) rows, which must be several times the width; inside a loop of output feedback
+    this is FORCE (D. Sussillo, L. F. Abbott, Neuron 63, 2009). `alpha` is the pull towards the start: small where that
+    is of little worth, but a tiny one makes a readout that is useless when there are about as many rows as features. Up
+    to `BLOCK` rows wait for the next push and are then learned together, at a fraction of the cost and with the same
+    result. Rows that were seen elsewhere may count as the stream's beginning: `inverse` is that of their (penalised)
+    normal matrix, [x; 1] wide, and takes the place of 1 / alpha.
     """
 
     losses: ClassVar[tuple[LossName, ...]] = ("mse",)
@@ -107,28 +109,35 @@ class RecursiveLeastSquares:
         if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
             raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
 
-    def init(self, master: Master) -> "Waiting":
-        """Return a state that knows the readout and its penalty."""
+    def start(self, master: Master) -> Learner:
+        """Return a learner that knows the readout and its penalty."""
         start = np.concatenate([master.w_out, master.out_bias[:, np.newaxis]], axis=1)
         width = start.shape[1]
         inverse = np.eye(width) / self.alpha if self.inverse is None else np.array(self.inverse, np.float64)
         if len(inverse) != width:
             raise SpecError(f"`inverse` must be {(width, width)}, features and one. Got shape {inverse.shape}")
-        return Waiting(LeastSquares(start, inverse, 0), [])
+        return _Squares(LeastSquares(start, inverse, 0), self.forgetting)
 
-    def step(self, state: "Waiting", master: Master, lesson: Lesson) -> tuple["Waiting", Master]:
-        """Return the readout, the same until the block is full. The rows that wait are shared with the state before."""
-        state.waiting.append((lesson.features, lesson.target))
-        return (state, master) if len(state.waiting) < BLOCK else self.settle(state, master)
 
-    def settle(self, state: "Waiting", master: Master) -> tuple["Waiting", Master]:
-        """Return the least squares with the rows that waited."""
-        if not state.waiting:
-            return state, master
-        features, targets = (np.stack(part) for part in zip(*state.waiting, strict=True))
+class _Squares(Learner):
+    """A solution, and rows that are not in it yet."""
+
+    def __init__(self, solved: LeastSquares, forgetting: float) -> None:
+        self._solved, self._forgetting = solved, forgetting
+        self._waiting: list[Lesson] = []
+
+    def learn(self, master: Master, lesson: Lesson) -> Master:
+        self._waiting.append(lesson)
+        return master if len(self._waiting) < BLOCK else self.settle(master)
+
+    def settle(self, master: Master) -> Master:
+        if not self._waiting:
+            return master
+        features, targets = _stacked(self._waiting)
         seen = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-        after = absorb(state.solved, seen, targets, self.forgetting)
-        return Waiting(after, []), Master(after.w_out[:, :-1], after.w_out[:, -1])
+        after = self._solved = absorb(self._solved, seen, targets, self._forgetting)
+        self._waiting = []
+        return Master(after.w_out[:, :-1], after.w_out[:, -1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,37 +154,31 @@ class RidgeRefit:
         require_at_least(1, every=self.every)
         require_not_negative(ridge=self.ridge)
 
-    def init(self, master: Master) -> "LastRows":
-        """Return an empty window."""
-        return LastRows(deque(maxlen=self.window), 0)
-
-    def step(self, state: "LastRows", master: Master, lesson: Lesson) -> tuple["LastRows", Master]:
-        """Return the readout, fitted anew where its turn has come. The window is shared with the state before."""
-        state.rows.append((lesson.features, lesson.target))
-        after = LastRows(state.rows, state.seen + 1)
-        if len(after.rows) < self.window or after.seen % self.every:
-            return after, master
-        features, targets = (np.stack(part) for part in zip(*after.rows, strict=True))
-        found = ridge_readout(features, targets, self.ridge)
-        return after, Master(found.w_out, found.out_bias)
-
-    def settle(self, state: "LastRows", master: Master) -> tuple["LastRows", Master]:
-        """Return both as they are."""
-        return state, master
+    def start(self, master: Master) -> Learner:
+        """Return a learner with an empty window."""
+        return _LastRows(self)
 
 
-class LastRows(NamedTuple):
-    """The last rows (features, target), and how many there were in all."""
+class _LastRows(Learner):
+    """The last rows, and how many there were in all."""
 
-    rows: deque[tuple[Doubles, Doubles]]
-    seen: int
+    def __init__(self, rule: RidgeRefit) -> None:
+        self._rule, self._seen = rule, 0
+        self._rows: deque[Lesson] = deque(maxlen=rule.window)
+
+    def learn(self, master: Master, lesson: Lesson) -> Master:
+        self._rows.append(lesson)
+        self._seen += 1
+        if len(self._rows) < self._rule.window or self._seen % self._rule.every:
+            return master
+        found = ridge_readout(*_stacked(self._rows), self._rule.ridge)
+        return Master(found.w_out, found.out_bias)
 
 
-class Waiting(NamedTuple):
-    """A `LeastSquares` solution, and rows (features, target) that are not in it yet."""
-
-    solved: LeastSquares
-    waiting: list[tuple[Doubles, Doubles]]
+def _stacked(rows: Iterable[Lesson]) -> tuple[Doubles, Doubles]:
+    """Return the features and the targets of rows."""
+    features, targets = zip(*((row.features, row.target) for row in rows), strict=True)
+    return np.stack(features), np.stack(targets)
 
 
 Rules: TypeAlias = GradientStep | RecursiveLeastSquares | RidgeRefit

@@ -111,7 +111,6 @@ class OnlineTrainer:
         self._count: Counter[str] = Counter()
         self._total_s = self._learning_s = 0.0
         self._before = self.network.spent()
-        self._state: Any = None
         self._watch: GuardState
         self._bench = self._benched = False
         self._restart()
@@ -228,12 +227,12 @@ class OnlineTrainer:
             said = loss_and_slope(self._master(forward.features), wanted, self.loss)
         lesson = Lesson(features=forward.features, target=wanted, at=said)
         try:
-            state, new = self.rule.step(self._state, self._master, lesson)
+            new = self._learner.learn(self._master, lesson)
             fine = self._judge(new, lesson)
         except DivergenceError:
             fine = False
         if fine:
-            self._state, self._master = state, new
+            self._master = new
         self._count["learned"] += 1
         self._learning_s += perf_counter() - begin
         if not fine:
@@ -252,7 +251,7 @@ class OnlineTrainer:
         """Let the rule learn the rows that it left waiting."""
         begin = perf_counter()
         try:
-            self._state, self._master = self.rule.settle(self._state, self._master)
+            self._master = self._learner.settle(self._master)
         except DivergenceError:
             self._roll_back()
         self._learning_s += perf_counter() - begin
@@ -295,7 +294,7 @@ class OnlineTrainer:
         return self.guard
 
     def _restart(self) -> None:
-        self._state = self.rule.init(self._master)
+        self._learner = self.rule.start(self._master)
         self._watch = GuardState(self._master, 0.0, 0.0, 0)
         self._bench = self._benched = False
 

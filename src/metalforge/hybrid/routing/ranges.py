@@ -21,8 +21,8 @@ from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.inputs import GraphValues
 from metalforge.hybrid.model.software import SoftwareModel
-from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
 
 from .measured import HEADROOM, measured, widening

@@ -1,13 +1,4 @@
-"""What may be done to a graph so that more of it maps: each a function of the graph, none changes what is computed.
-
-- `pack_recurrent`: W_in u + W_res s is one product of [W_in | W_res] with [u; s]; bias, activation and leak are left to
-  the host. Fully connected layers need no such split: their activation is an op of its own already.
-- `sibling_heads`, `merge_siblings`: layers that read one value are one layer, split again by name.
-- `rectified_chains`: layers with a bounded ReLU between them are one program, and one call.
-- `split_rows`: a layer too large for one processor is several, side by side. (Columns are split by `compile_linear`.)
-
-Slicing precision is in `encodings`.
-"""
+"""What may be done to a graph so that more of it maps: each a function of the graph, none changes what is computed."""
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise

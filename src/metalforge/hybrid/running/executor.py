@@ -17,6 +17,7 @@ from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, find
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.model.inputs import GraphValues, Outputs
 from metalforge.hybrid.model.opening import Model
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
@@ -30,7 +31,6 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
 from .device_matrix import DeviceGuard, DeviceMatrix, OnFailure
-from .values import GraphValues, Outputs
 
 
 class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
