@@ -1,33 +1,6 @@
 """The exceptions of metalforge.
 
-::
-
-    MetalforgeError
-    |-- SpecError               a record or file does not say what it must
-    |-- UnknownNameError        a name that is not in a list of names (also a KeyError)
-    |-- PluginError             a plug-in is missing or breaks its contract
-    |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
-    |-- PlacementError          no substrate can do what was asked
-    |-- PlacementError > ClusterLostError    a cluster that ran a campaign has ended or does not answer
-    |-- DeviceLostError         a GPU that stopped answering while it computed
-    |-- MeterUnavailableError   an energy counter that cannot be read
-    |-- InternalError           results or records that contradict each other: a fault of metalforge
-    |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
-    |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
-    |-- SpecError > hybrid.deployed.placement.UnknownRangeError     inputs of unknown size, which no NPU can round
-    |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
-    |-- lattice.solvers.SolverError            a solve that did not converge
-    |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
-    |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
-    |-- pipeline.BrokenError    the stage that was asked is gone
-    |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
-    |-- campaign.calling.ControlError          a campaign that takes no commands, or not from here
-    |-- campaign.store.chain_files.CheckpointStoreError    a place for checkpoints that does not answer, or refuses
-    |-- cluster.LocalClusterError                a cluster on this machine that cannot start, is gone or lacks a node
-    |-- campaign.steerers.GeneratorError       a stranger's generator that breaks its contract (also a ValueError)
-    |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
-    `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
-                                               DeviceGoneError), or has no room (ResourceError)
+All derive from `MetalforgeError`; those of other packages are defined where they are raised.
 
 Messages say what was wanted, what came and what to do; a ``hint:`` line gives the command where there is one.
 """

@@ -1,9 +1,7 @@
-"""What is installed: the commit a source tree was checked out at, and which optional parts of the package are here.
-
-The commit is read from git's own files: nothing is run, and nothing can hang.
-"""
+"""What is installed: the commit a source tree was checked out at, and which optional parts of the package are here."""
 
 import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
@@ -15,41 +13,13 @@ def checked_out_commit(package: Path) -> str:
     part of that project's history. What was edited since the commit is not seen.
     """
     source = package.resolve().parent
-    if source.name != "src":
+    if source.name != "src" or not (source.parent / ".git").exists():
         return ""
+    asked = ["git", "-C", str(source.parent), "rev-parse", "--verify", "--quiet", "HEAD"]
     try:
-        git = _git_directory(source.parent / ".git")
-        name = (git / "HEAD").read_text().strip()
-        # A branch's name may lead to another one; a loop of them is a broken checkout.
-        for _ in range(5):
-            if not name.startswith("ref: "):
-                return name if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", name) else ""  # SHA-1 or SHA-256
-            name = _resolved(git, name.removeprefix("ref: "))
-    except (OSError, UnicodeDecodeError):
-        pass
-    return ""
-
-
-def _git_directory(path: Path) -> Path:
-    """Return git's directory; in a linked worktree `.git` is a file that says where it is."""
-    if path.is_dir():
-        return path
-    return path.parent / path.read_text().strip().removeprefix("gitdir: ")
-
-
-def _resolved(git: Path, reference: str) -> str:
-    """Return what a reference holds: a commit or another reference; empty where there is none."""
-    common = git / "commondir"
-    shared = git / common.read_text().strip() if common.exists() else git
-    for place in (git, shared):
-        if (place / reference).is_file():
-            return (place / reference).read_text().strip()
-    packed = shared / "packed-refs"
-    for line in packed.read_text().splitlines() if packed.exists() else ():
-        commit, _, name = line.partition(" ")
-        if name == reference:
-            return commit
-    return ""
+        return subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def extras() -> dict[str, str]:

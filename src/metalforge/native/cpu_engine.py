@@ -19,8 +19,6 @@ from metalforge.core.substrate import check_memory
 from ._level import kernels, level, thread_count
 from .engine import PARTICLE_SUMS, Buffer, BufferKind, Dims, Iterated, Iterations, Motion, ParticleSamples, Precision
 
-__all__ = ["CpuEngine", "cpu_engine"]
-
 Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 _RADIX = 1024

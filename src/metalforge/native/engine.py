@@ -18,36 +18,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = [
-    "PARTICLE_SUMS",
-    "ActionKernel",
-    "Batch",
-    "BatchEngine",
-    "BatchRow",
-    "Buffer",
-    "BufferKind",
-    "ChainPlace",
-    "Dims",
-    "Engine",
-    "Grid",
-    "Iterations",
-    "Motion",
-    "ParticleBatch",
-    "ParticleBox",
-    "ParticleEngine",
-    "ParticleSamples",
-    "Precision",
-    "Solver",
-    "Staggered",
-    "Sweeps",
-    "Trajectory",
-    "check_dims",
-    "continues",
-    "family_of_engine",
-    "family_of_level",
-    "rounds_to_doubles",
-]
-
 Precision = Literal["f64", "f32"]
 Dims: TypeAlias = tuple[int, int, int, int]
 """(Nx, Ny, Nz, Nt), all even."""

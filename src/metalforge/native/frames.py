@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from ._level import kernels
 
-__all__ = ["correlate", "density_powers"]
-
 Floats = NDArray[np.float64]
 
 

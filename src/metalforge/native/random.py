@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from ._level import kernels, thread_count
 
-__all__ = ["Stream"]
-
 
 class Fill(TypedDict, total=False):
     """How an array is filled; neither choice changes what is in it."""

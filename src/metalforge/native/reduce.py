@@ -10,8 +10,6 @@ from metalforge.core.errors import SpecError
 
 from ._level import kernels, thread_count
 
-__all__ = ["from_df64", "ordered_dot", "ordered_sum", "to_df64"]
-
 Reals = NDArray[np.float64] | NDArray[np.float32]
 
 

@@ -9,8 +9,6 @@ from ._level import available_levels, default_threads, kernels
 from .random import Stream
 from .reduce import from_df64, ordered_sum, to_df64
 
-__all__ = ["SelfCheck", "selftest"]
-
 
 class SelfCheck(NamedTuple):
     """One check, its verdict and what was seen."""

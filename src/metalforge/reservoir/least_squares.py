@@ -10,7 +10,7 @@ the matrix inversion lemma with k rows. Row by row, P is read and written k time
 every k steps only cost far less. `online.Rls` and the rules of `hybrid.learning` are made of it.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtrs
@@ -18,8 +18,7 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 from metalforge.core.arrays import Doubles
 from metalforge.core.threads import cores_for
 
-if TYPE_CHECKING:
-    from .series import DivergenceError
+from .series import DivergenceError
 
 
 class LeastSquares(NamedTuple):
@@ -35,19 +34,13 @@ class LeastSquares(NamedTuple):
 
 def absorb(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:
     """Return the state after rows x (rows, width), y (rows, outputs), the oldest first."""
-    with cores_for(x.shape[1]):
-        return _absorbed(state, x, y, forgetting)
-
-
-def _absorbed(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:
     rows = len(x)
     kept = forgetting**rows
-    left = y - x @ state.w_out.T
-    z = x
-    if forgetting < 1 and rows > 1:
-        ages = forgetting ** (np.arange(rows - 1, -1, -1) / 2)[:, np.newaxis]
-        z, left = x * ages, left * ages
-    with np.errstate(all="ignore"):
+    with cores_for(x.shape[1]), np.errstate(all="ignore"):
+        z, left = x, y - x @ state.w_out.T
+        if forgetting < 1 and rows > 1:
+            ages = forgetting ** (np.arange(rows - 1, -1, -1) / 2)[:, np.newaxis]
+            z, left = x * ages, left * ages
         spread = z @ state.inverse  # the inverse is symmetric
         inner = spread @ z.T
         inner.flat[:: rows + 1] += kept
@@ -66,9 +59,7 @@ def _absorbed(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) ->
     return LeastSquares(w_out, inverse, state.rows + rows)
 
 
-def _lost(rows: int) -> "DivergenceError":
-    from .series import DivergenceError
-
+def _lost(rows: int) -> DivergenceError:
     return DivergenceError(
         f"recursive least squares diverged at row {rows}: the weights are lost"
         "\nhint: a forgetting nearer to 1, or a larger alpha"

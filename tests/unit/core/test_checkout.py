@@ -1,61 +1,47 @@
+import subprocess
+
 import pytest
 
 from metalforge.core.installation import checked_out_commit
 
-COMMIT, OTHER = "0123456789abcdef0123456789abcdef01234567", "f" * 40
+
+def git(folder, *words):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    return subprocess.run(
+        ["git", "-C", folder, *who, *words], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture
 def tree(tmp_path):
-    """Return the package of a source tree whose branch is at a commit."""
-    git = tmp_path / "root" / ".git"
-    (git / "refs" / "heads").mkdir(parents=True)
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "refs" / "heads" / "main").write_text(COMMIT + "\n")
+    """Return the package of a source tree with one commit."""
     package = tmp_path / "root" / "src" / "package"
     package.mkdir(parents=True)
+    git(tmp_path, "init", "root")
+    git(tmp_path / "root", "commit", "--allow-empty", "-m", "one")
     return package
 
 
-def git_of(package):
-    return package.parent.parent / ".git"
+def root_of(package):
+    return package.parent.parent
 
 
-def test_a_branch(tree):
-    assert checked_out_commit(tree) == COMMIT
-
-
-def test_a_commit_without_a_branch(tree):
-    (git_of(tree) / "HEAD").write_text(OTHER)
-    assert checked_out_commit(tree) == OTHER
-
-
-def test_a_branch_that_git_has_packed(tree):
-    (git_of(tree) / "refs" / "heads" / "main").unlink()
-    (git_of(tree) / "packed-refs").write_text(f"# pack-refs\n{OTHER} refs/heads/other\n{COMMIT} refs/heads/main\n")
-    assert checked_out_commit(tree) == COMMIT
-
-
-def test_a_linked_worktree(tree, tmp_path):
-    inside = git_of(tree) / "worktrees" / "second"
-    inside.mkdir(parents=True)
-    (inside / "HEAD").write_text("ref: refs/heads/main\n")
-    (inside / "commondir").write_text("../..\n")
+def test_the_commit_of_a_branch_and_of_a_linked_worktree(tree, tmp_path):
+    commit = git(root_of(tree), "rev-parse", "HEAD")
+    assert checked_out_commit(tree) == commit
+    git(root_of(tree), "worktree", "add", "--detach", tmp_path / "second")
     package = tmp_path / "second" / "src" / "package"
     package.mkdir(parents=True)
-    (tmp_path / "second" / ".git").write_text(f"gitdir: {inside}\n")
-    assert checked_out_commit(package) == COMMIT
+    assert checked_out_commit(package) == commit
 
 
-@pytest.mark.parametrize("head", ["", "no commit", "ref: refs/heads/missing", "ref: refs/heads/loop", b"\xff\xfe"])
-def test_what_is_broken_is_unknown(tree, head):
-    (git_of(tree) / "refs" / "heads" / "loop").write_text("ref: refs/heads/loop")
-    (git_of(tree) / "HEAD").write_bytes(head if isinstance(head, bytes) else head.encode())
+def test_a_broken_checkout_is_unknown(tree):
+    (root_of(tree) / ".git" / "HEAD").write_text("ref: refs/heads/missing")
     assert checked_out_commit(tree) == ""
 
 
 def test_an_installed_package_is_no_part_of_the_project_around_it(tree):
-    installed = tree.parent.parent / "lib" / "package"
+    installed = root_of(tree) / "lib" / "package"
     installed.mkdir(parents=True)
     assert checked_out_commit(installed) == ""
 

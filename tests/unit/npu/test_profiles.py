@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from metalforge.core import SpecError, UnknownNameError
-from metalforge.substrates import npu, profiles
+from metalforge.substrates import profiles
+from metalforge.substrates.npu import discovery
 from metalforge.substrates.npu.costs import cost
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.mesh import plan
@@ -59,7 +60,7 @@ def test_the_fields_that_discovery_shows():
         1000,
         54e-6,
     )
-    assert npu.EmulatedNpu("akd1000-published").info.properties["memory_bytes"] == 8 * 2**20
+    assert discovery.emulated_npu("akd1000-published").info.properties["memory_bytes"] == 8 * 2**20
 
 
 def test_profiles_are_values():

@@ -9,6 +9,7 @@ from metalforge import native
 from metalforge.core import Kind, PlacementError, QuantizedInference, Trait
 from metalforge.core.substrate import spelled
 from metalforge.substrates import cpu, cuda_, discover, npu
+from metalforge.substrates.npu import discovery
 from metalforge.testing import check_substrate
 
 
@@ -110,7 +111,7 @@ def test_a_broken_sdk_is_a_finding(tmp_path, monkeypatch):
 
 
 def test_the_chip_has_no_floating_point():
-    capabilities = npu.EmulatedNpu().info.capabilities
+    capabilities = discovery.emulated_npu().info.capabilities
     assert not {Trait.F32, Trait.F64} & set(capabilities)
     assert QuantizedInference(bits=frozenset({1, 2, 4, 8})) in capabilities
 
@@ -214,7 +215,7 @@ def test_the_cpu_opens_an_engine_and_says_who_has_none(monkeypatch):
     with pytest.raises(PlacementError, match=r"(?s)cuda:1 needs cupy.*hint: .*metalforge\[cuda\]"):
         card.open_engine()
     with pytest.raises(PlacementError, match="akd1000-emulated"):
-        npu.EmulatedNpu().open_engine()
+        discovery.emulated_npu().open_engine()
 
 
 @pytest.mark.parametrize(("old", "new"), [("cpu0", "cpu:0"), ("cuda12", "cuda:12"), ("cpu:0", "cpu:0"), ("npu", "npu")])

@@ -19,7 +19,7 @@ from metalforge.core import (
 from metalforge.core.capabilities import capability_from_label, missing_capabilities
 from metalforge.substrates import WORKLOADS, Policy, load_workload, route, workload
 from metalforge.substrates.meters import ModelledMeter
-from metalforge.substrates.npu import EmulatedNpu, PhysicalNpu
+from metalforge.substrates.npu.discovery import Npu, emulated_npu
 from metalforge.testing import check_substrate
 
 LABELS = {
@@ -231,18 +231,18 @@ def test_the_conformance_kit_notices_what_is_wrong():
 
 def test_claimed_and_published_profiles_disagree_and_are_named():
     load = workload("hetero_npu_phase_classifier")
-    published, claimed = (EmulatedNpu(f"akd1000-{p}").cost(load) for p in ("published", "claimed"))
+    published, claimed = (emulated_npu(f"akd1000-{p}").cost(load) for p in ("published", "claimed"))
     assert published.latency == Modelled(value=650e-6, unit="s", profile="akd1000-published")
     assert claimed.latency.value == 54e-6
     assert claimed.energy.value == pytest.approx(1.4e-6)
     with pytest.raises(UnknownNameError, match="did you mean `akd1000-claimed`"):
-        EmulatedNpu("akd1000-claim")
+        emulated_npu("akd1000-claim")
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 def test_a_board_is_preferred_to_its_emulation(policy):
-    board = PhysicalNpu("akida0", "BrainChip AKD1000", {})
-    decision = route(workload("esn_npu_inference"), [EmulatedNpu(), board], policy)
+    board = Npu("akida0", "BrainChip AKD1000", {})
+    decision = route(workload("esn_npu_inference"), [emulated_npu(), board], policy)
     assert decision.substrate.name == "akida0"
     assert decision.rejected[0].reason == "can, but it is emulated and a real npu is here"
 

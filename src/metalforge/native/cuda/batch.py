@@ -18,8 +18,6 @@ from .card import CHAIN_ROW, SITE_THREADS, DeviceBuffer
 if TYPE_CHECKING:
     from .grid import CudaGrid
 
-__all__ = ["CudaBatch"]
-
 COLUMNS = len(BatchRow._fields)
 """Of a row of results: those of a `BatchRow`."""
 SLOTS = 256

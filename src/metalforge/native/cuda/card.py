@@ -11,21 +11,6 @@ from numpy.typing import NDArray
 
 from metalforge.native.engine import Dims, Precision
 
-__all__ = [
-    "BLOCK",
-    "CHAIN_ROW",
-    "LATTICE",
-    "LINK_THREADS",
-    "SITE_THREADS",
-    "SUMS",
-    "Card",
-    "CardLimits",
-    "DeviceBuffer",
-    "Launcher",
-    "Meeting",
-    "Memory",
-]
-
 Memory: TypeAlias = Any
 """What a card's `zeros` returns: it can be sliced."""
 

@@ -19,8 +19,6 @@ from .grid import CudaEngine, measured_choice
 from .nvrtc import compiled
 from .precision import Fp64Choice
 
-__all__ = ["cuda_engine"]
-
 OLDEST = 70
 """The first compute capability with the warp operations that kernels use."""
 

@@ -30,8 +30,6 @@ from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
 from .walker import Walker
 
-__all__ = ["CudaEngine", "measured_choice"]
-
 SWEEP_THREADS = 64
 """Threads of a block of the kernels that have a thread per site of one parity."""
 WORK = np.dtype(

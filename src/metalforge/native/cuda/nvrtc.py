@@ -17,8 +17,6 @@ from metalforge.core.errors import KernelError, MetalforgeError
 from metalforge.core.files import cache_folder, replacing
 from metalforge.native.engine import Precision
 
-__all__ = ["KERNEL_FILES", "OPTIONS", "REALS", "WHEELS", "Nvrtc", "compiled"]
-
 HERE = Path(__file__).parent
 NATIVE = HERE.parent
 REALS: dict[Precision, str] = {"f64": "double", "f32": "float"}

@@ -18,8 +18,6 @@ from .card import Card, DeviceBuffer
 if TYPE_CHECKING:
     from .grid import CudaEngine
 
-__all__ = ["CudaParticleBatch", "CudaParticles", "Tuning"]
-
 FILE = "plasma.cu"
 REPLICA = np.dtype(
     [("seed", "u8"), ("stream", "u4"), ("step", "u4"), *((name, "f8") for name in ("dt", "half_kick", "keep", "noise"))]

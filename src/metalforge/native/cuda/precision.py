@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["SHARES", "Fp64Choice", "Fp64Strategy", "choose", "strategy_named"]
-
 SHARES = 64
 """Blocks are counted by so many (pairs.cu)."""
 TRIED = (1, 2, 4, 8, 16, 32, 48, 56, 60, 62, 63)

@@ -10,8 +10,6 @@ from metalforge.native.engine import Iterated, Iterations, Precision
 
 from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting, Sites
 
-__all__ = ["MOST_SHIFTS", "CudaSolver", "Way", "filled", "way_of"]
-
 MOST_SHIFTS = 64
 """Fields of one kernel (recurrence.hpp)."""
 SOLVE_BYTES = 2048

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from metalforge.native.engine import ActionKernel, Floats
 
-__all__ = ["FUSED", "MOVE", "action_of", "stages_of"]
-
 FUSED = "kick_move"
 """Kicks momenta and moves links in one pass, into other memory: others still read where they were."""
 MOVE = "move_links"

@@ -10,8 +10,6 @@ from metalforge.native.engine import Floats, Precision
 from .card import CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, DeviceBuffer, Launcher, Sites
 from .solver import MOST_SHIFTS, CudaSolver, filled
 
-__all__ = ["ColourKernels", "CudaStaggered"]
-
 COLOUR_THREADS = 64
 """Threads of a block of the kernels that have a thread per site of one parity."""
 WORK = np.dtype(

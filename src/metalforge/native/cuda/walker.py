@@ -13,8 +13,6 @@ from .stages import FUSED, MOVE, stages_of
 if TYPE_CHECKING:
     from .grid import CudaGrid
 
-__all__ = ["Walker"]
-
 
 class Walker:
     """The kernels that move a grid's links, and the memory that they go to on the way, kept between walks."""

@@ -2,6 +2,6 @@
 
 from .c_header import write_c_header
 from .onnx_step import export_onnx_step
-from .tables import IntegerRows, Quantizer
+from .tables import Quantizer
 
-__all__ = ["IntegerRows", "Quantizer", "export_onnx_step", "write_c_header"]
+__all__ = ["Quantizer", "export_onnx_step", "write_c_header"]

@@ -7,7 +7,7 @@ update are quantised: a readout of few bits loses what was fitted.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,8 @@ from metalforge.reservoir.activations import KNOTS, SLOPES
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-
-class IntegerRows(Protocol):
-    """A matrix as integers (rows, columns) and scales, one per row or one in all: w = scale * value."""
-
-    @property
-    def values(self) -> NDArray[Any]:
-        """Integers of at most 8 bits."""
-        ...
-
-    @property
-    def scales(self) -> NDArray[Any]:
-        """Reals."""
-        ...
-
-
-Quantizer: TypeAlias = Callable[[Reals], IntegerRows]
+Quantizer: TypeAlias = Callable[[Reals], Any]
+"""Of a matrix: `values`, integers of at most 8 bits, and `scales`, one per row or one in all; w = scale * value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

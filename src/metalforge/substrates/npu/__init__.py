@@ -12,7 +12,7 @@ from metalforge.core.on_demand import on_demand
 if TYPE_CHECKING:
     from .compile import CompiledLinear, compile_linear
     from .device import NpuDevice, NpuError, PowerMode, ResourceError
-    from .discovery import EmulatedNpu, PhysicalNpu, discover
+    from .discovery import discover
     from .emulator import EmulatedDevice
     from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
     from .sequence import SequenceLoop
@@ -21,13 +21,11 @@ __all__ = [
     "Activation",
     "CompiledLinear",
     "EmulatedDevice",
-    "EmulatedNpu",
     "Encoding",
     "FullyConnected",
     "Head",
     "NpuDevice",
     "NpuError",
-    "PhysicalNpu",
     "PowerMode",
     "Program",
     "ProgramError",

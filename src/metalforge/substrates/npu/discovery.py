@@ -15,13 +15,17 @@ PCI_VENDOR = "0x1e7c"
 PCI_MODELS = {"0xbca1": "BrainChip AKD1000", "0xa500": "BrainChip AKD1500"}
 
 
-class _Npu(NoEngine):
-    """What both kinds share: capabilities of the chip, costs from a device profile."""
-
-    emulated = False
+class Npu(NoEngine):
+    """A board, or the AKD1000 without one: its arithmetic on the CPU. Costs come from a device profile."""
 
     def __init__(
-        self, name: str, model: str, properties: dict[str, Property], device: str = "akd1000-published"
+        self,
+        name: str,
+        model: str,
+        properties: dict[str, Property] | None = None,
+        *,
+        device: str = "akd1000-published",
+        emulated: bool = False,
     ) -> None:
         self._profile = chip = profile(device)
         self.info = SubstrateInfo(
@@ -34,10 +38,10 @@ class _Npu(NoEngine):
                 BatchInference(max_batch=chip.call.max_batch.value),
                 Trait.WEIGHT_MUTATION,
                 Trait.STREAMING_STAGE,
-                *(() if self.emulated else (Trait.PCIE_TRANSFER,)),
+                *(() if emulated else (Trait.PCIE_TRANSFER,)),
             ),
-            properties={"emulated": self.emulated}
-            | properties
+            properties={"emulated": emulated}
+            | (properties or {})
             | {
                 "neural_processors": chip.mesh.neural_processors.value,
                 "layer_processors": chip.mesh.layer_processors,
@@ -65,17 +69,9 @@ class _Npu(NoEngine):
         return ModelledMeter(profile=self._profile.name, power_w=self._profile.call.power_w.value)
 
 
-class PhysicalNpu(_Npu):
-    """A board that the system shows."""
-
-
-class EmulatedNpu(_Npu):
-    """The AKD1000 without the board: its arithmetic on the CPU, its costs from a profile."""
-
-    emulated = True
-
-    def __init__(self, device: str = "akd1000-published") -> None:
-        super().__init__("akd1000-emulated", "AKD1000, emulated", {}, device)
+def emulated_npu(device: str = "akd1000-published") -> Npu:
+    """Return the emulated chip, with the costs of a profile."""
+    return Npu("akd1000-emulated", "AKD1000, emulated", device=device, emulated=True)
 
 
 def discover(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> Discovery:
@@ -85,7 +81,7 @@ def discover(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> Discovery:
     sdk = find_spec("akida") is not None
     if sdk and not boards:
         listed, failure = _sdk_devices()
-        boards = [PhysicalNpu(f"akida{i}", text, {"found_by": "SDK"}) for i, text in enumerate(listed)]
+        boards = [Npu(f"akida{i}", text, {"found_by": "SDK"}) for i, text in enumerate(listed)]
         if failure:
             missing.append(Missing(what="Akida SDK", reason=failure))
     if not boards:
@@ -105,12 +101,12 @@ def discover(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> Discovery:
                 remedy="pip install 'metalforge[npu]'",
             )
         )
-    return Discovery(substrates=(*boards, EmulatedNpu()), missing=tuple(missing))
+    return Discovery(substrates=(*boards, emulated_npu()), missing=tuple(missing))
 
 
-def _boards(sys: Path, dev: Path) -> list[PhysicalNpu]:
+def _boards(sys: Path, dev: Path) -> list[Npu]:
     nodes = [str(node) for node in sorted(dev.glob("akida*"))]
-    found: list[PhysicalNpu] = []
+    found: list[Npu] = []
     for device in sorted(sys.glob("bus/pci/devices/*")):
         try:
             if (device / "vendor").read_text().strip() != PCI_VENDOR:
@@ -119,9 +115,9 @@ def _boards(sys: Path, dev: Path) -> list[PhysicalNpu]:
         except OSError:
             continue
         node = nodes[len(found)] if len(found) < len(nodes) else ""
-        found.append(PhysicalNpu(f"akida{len(found)}", model, {"pci": device.name, "device_node": node}))
+        found.append(Npu(f"akida{len(found)}", model, {"pci": device.name, "device_node": node}))
     if not found:  # a board behind a driver in a container: the node is there, the PCI tree is not
-        found = [PhysicalNpu(Path(n).name, "BrainChip NPU", {"device_node": n}) for n in nodes]
+        found = [Npu(Path(n).name, "BrainChip NPU", {"device_node": n}) for n in nodes]
     return found
 
 
