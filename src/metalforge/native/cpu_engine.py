@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from metalforge.core.substrate import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import PARTICLE_SUMS, Buffer, BufferKind, Dims, Iterated, Iterations, Motion, ParticleSamples, Precision
+from .engine import (
+    PARTICLE_SUMS,
+    Buffer,
+    BufferKind,
+    Dims,
+    Grid,
+    Iterated,
+    Iterations,
+    Motion,
+    ParticleSamples,
+    Precision,
+)
 
 Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
@@ -25,6 +36,14 @@ _RADIX = 1024
 """Sites are numbered in two digits: the kernels refuse links with entries above a million."""
 TAKE_ACTIONS = ("evolve", "kick_momenta")
 """Kernels whose last argument, after the threads, is an action."""
+
+
+_GRID_KERNELS = {
+    **{name: name for name in ("set_hot", "heatbath", "overrelax", "reunitarise", "plaquette_sums", "action_energy")},
+    **{name: name for name in ("polyakov", "clover_sums", "refresh_momenta", "kinetic", "move_links", *TAKE_ACTIONS)},
+    **{name: f"colour_{name}" for name in ("gaussian", "dot", "norm2", "combine")},
+}
+"""The kernels of a `Grid` by its methods."""
 
 
 class CpuEngine:
@@ -39,11 +58,11 @@ class CpuEngine:
     def __reduce__(self) -> tuple[Kernel, tuple[str, int]]:
         return cpu_engine, (self.module.level, self.threads)
 
-    def grid(self, dims: Dims, precision: Precision) -> "_CpuGrid":
+    def grid(self, dims: Dims, precision: Precision) -> Grid:
         """Return a lattice in one precision, with its kernels."""
         links = math.prod(dims) * 4 * 18 * np.dtype(_REALS[precision]).itemsize
         check_memory(f"`dims` {'x'.join(map(str, dims))}: their links in {precision}", links)
-        return _grid(self, dims, precision)
+        return cast("Grid", _grid(self, dims, precision))  # its kernels are bound by name
 
     def particles(
         self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
@@ -80,23 +99,8 @@ class _CpuGrid:
             "colours": (layout.vectors // 2, 6, layout.lanes),
         }
         bind = _binder(engine, precision, layout)
-        self.set_hot = bind("set_hot")
-        self.heatbath = bind("heatbath")
-        self.overrelax = bind("overrelax")
-        self.reunitarise = bind("reunitarise")
-        self.plaquette_sums = bind("plaquette_sums")
-        self.action_energy = bind("action_energy")
-        self.polyakov = bind("polyakov")
-        self.clover_sums = bind("clover_sums")
-        self.refresh_momenta = bind("refresh_momenta")
-        self.kinetic = bind("kinetic")
-        self.evolve = bind("evolve")
-        self.kick_momenta = bind("kick_momenta")
-        self.move_links = bind("move_links")
-        self.gaussian = bind("colour_gaussian")
-        self.dot = bind("colour_dot")
-        self.norm2 = bind("colour_norm2")
-        self.combine = bind("colour_combine")
+        for name, kernel in _GRID_KERNELS.items():
+            setattr(self, name, bind(kernel))
         self._pack: dict[BufferKind, Kernel] = {"links": bind("pack"), "colours": bind("colour_pack")}
         self._unpack: dict[BufferKind, Kernel] = {"links": bind("unpack"), "colours": bind("colour_unpack")}
 

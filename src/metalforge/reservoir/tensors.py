@@ -112,12 +112,25 @@ def encode(weights: EsnWeights) -> bytes:
 def read(path: PathLike) -> EsnWeights:
     """Return the network in a file; raises SpecError for anything that `encode` did not write."""
     with opened_tensors(path) as file:
-        record = _record(file.metadata() or {})
-        _check_names(record, set(file.keys()))
-        # Types and dimensions first: nothing is read of a file that is refused for them.
-        for name in file.keys():  # noqa: SIM118  # not a dict
-            _check_array(record, name, file.get_slice(name))
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        entries = file.metadata() or {}
+        if ENTRY not in entries:
+            raise SpecError(f"no metadata entry `{ENTRY}`: these arrays do not say what network they make")
+        record = decoded_entry(ENTRY, entries[ENTRY], _Record, FORMAT, VERSION)
+        # Names, types and dimensions first: nothing is read of a file that is refused for them.
+        dimensions = {"w_in": 2, "bias": 1, **_W_RES[record.kind]}
+        found = set(file.keys())
+        missing, unknown = set(dimensions) - found, found - set(dimensions | _OPTIONAL)
+        if missing or unknown:
+            raise SpecError(
+                f"a {record.kind} network wants the arrays {', '.join(sorted(dimensions))}. "
+                f"Missing: {sorted(missing) or 'none'}; unknown: {sorted(unknown) or 'none'}"
+            )
+        for name in found:
+            wanted, stored = "int32" if name in _INTEGERS else record.real, file.get_slice(name)
+            kind, shape, n = stored.get_dtype(), tuple(stored.get_shape()), (dimensions | _OPTIONAL)[name]
+            if kind != _STORED_TYPES[wanted] or len(shape) != n:
+                raise SpecError(f"`{name}` must be {wanted} of {n} dimensions. Got {kind} {shape}")
+        arrays = {name: file.get_tensor(name) for name in found}
     check_sha256(record.sha256, _checksum(record, arrays))
     return EsnWeights(
         w_in=arrays["w_in"],
@@ -136,40 +149,6 @@ def read(path: PathLike) -> EsnWeights:
     )
 
 
-def _record(metadata: dict[str, str]) -> _Record:
-    if ENTRY not in metadata:
-        raise SpecError(f"no metadata entry `{ENTRY}`: these arrays do not say what network they make")
-    record = decoded_entry(ENTRY, metadata[ENTRY], _Record, FORMAT, VERSION)
-    for name, schema, mark in (
-        ("features", record.features, record.features_fingerprint),
-        ("heads", record.heads, record.heads_fingerprint),
-    ):
-        wanted = None if schema is None else schema.fingerprint()
-        if mark != wanted:
-            raise SpecError(f"`{name}_fingerprint` must be {wanted}, which its `{name}` have. Got {mark!r}")
-    return record
-
-
-def _check_names(record: _Record, found: set[str]) -> None:
-    required = {"w_in", "bias", *_W_RES[record.kind]}
-    missing, unknown = required - found, found - required - set(_OPTIONAL)
-    if missing or unknown:
-        raise SpecError(
-            f"a {record.kind} network wants the arrays {', '.join(sorted(required))}. "
-            f"Missing: {sorted(missing) or 'none'}; unknown: {sorted(unknown) or 'none'}"
-        )
-
-
-def _check_array(record: _Record, name: str, stored: Any) -> None:
-    """Return if an array in the file has the type and the dimensions that its name promises, and is not empty."""
-    wanted = "int32" if name in _INTEGERS else record.real
-    dimensions = {"w_in": 2, "bias": 1, **_OPTIONAL, **_W_RES[record.kind]}[name]
-    kind, shape = stored.get_dtype(), stored.get_shape()
-    empty_allowed = name in ("w_res.indices", "w_res.data")  # a CSR matrix without any connection
-    if kind != _STORED_TYPES[wanted] or len(shape) != dimensions or (0 in shape and not empty_allowed):
-        raise SpecError(f"`{name}` must be {wanted} of {dimensions} dimensions, not empty. Got {kind} {tuple(shape)}")
-
-
 def _from_matrix(matrix: Matrix) -> dict[str, NDArray[Any]]:
     if isinstance(matrix, csr_array):
         matrix = matrix.copy()
@@ -185,15 +164,15 @@ def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matri
         return arrays["w_res"]
     if kind == "block16":
         return BlockSparse(units, units, arrays["w_res.columns"], arrays["w_res.values"])
-    starts, columns, data = arrays["w_res.indptr"], arrays["w_res.indices"], arrays["w_res.data"]
-    if len(starts) != units + 1 or starts[0] != 0 or starts[-1] != len(data) or np.any(np.diff(starts) < 0):
-        raise SpecError(f"`w_res.indptr` must go up from 0 to {len(data)}, the connections, in {units + 1} entries")
-    if len(columns) != len(data) or np.any(columns < 0) or np.any(columns >= units):
-        raise SpecError(f"`w_res.indices` must be {len(data)} units of 0 .. {units - 1}")
-    rows = np.repeat(np.arange(units, dtype=np.int64), np.diff(starts))
-    if np.any(np.diff(rows * units + columns) <= 0):
-        raise SpecError("`w_res.indices` of a row must increase")
-    return csr_array((data, columns, starts), shape=(units, units))
+    parts = tuple(arrays[f"w_res.{name}"] for name in ("data", "indices", "indptr"))
+    try:
+        matrix = csr_array(parts, shape=(units, units))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise SpecError(f"`w_res` is not a valid CSR matrix: {error}") from error
+    if matrix.nnz != len(parts[0]) or not matrix.has_canonical_format:
+        raise SpecError("`w_res.indices` of a row must increase, and there must be no more than its rows hold")
+    return matrix
 
 
 def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
