@@ -12,6 +12,7 @@ their lines to one file. A campaign that is in the file is not run again; the ta
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
@@ -21,12 +22,13 @@ import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.analysis.evidence import Finding, PlannedPoints, finding_of
+from metalforge.campaign.analysis.series import PointSeries
 from metalforge.campaign.findings import finding
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.series import loop_series
+from metalforge.lattice.campaign.theory import energies
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
@@ -187,7 +189,15 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
     for i, seed in enumerate(seeds):
         mine = range(i * case.chains, (i + 1) * case.chains)
         points = [
-            loop_series(float(beta), DIMS, plaquette[:, k], loop[:, k].astype(np.complex128), start)
+            PointSeries(
+                float(beta),
+                DIMS,
+                energies(DIMS, "plaquette", plaquette[:, k]),
+                order=np.abs(loop[:, k]),
+                order_name="|L|",
+                volume=prod(DIMS[:3]),
+                start=start,
+            )
             for k, beta, start in zip(mine, betas, starts, strict=True)
         ]
         found = finding_of(points, PlannedPoints(), seed=seed, n_bootstrap=200)

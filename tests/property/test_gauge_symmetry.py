@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge import native
-from metalforge.lattice import SCHEMES, GaugeField, wilson_loops
+from metalforge.lattice import SCHEMES, GaugeField, wilson_loop
 from metalforge.lattice.field import Momenta
 from reference import gauge as twin
 
@@ -36,8 +36,8 @@ def sums(links):
     loop = field.polyakov()
     energy, charge = field.clover()
     means = [s / (3 * field.volume) for s in field.plaquette_sums()]
-    loops = wilson_loops(links, min(2, *field.dims[:3]), 2)
-    return np.array([*means, field.action(5.7) / field.volume, loop.real, loop.imag, energy, charge, *loops.ravel()])
+    loops = [wilson_loop(links, r, t) for r in range(1, min(2, *field.dims[:3]) + 1) for t in (1, 2)]
+    return np.array([*means, field.action(5.7) / field.volume, loop.real, loop.imag, energy, charge, *loops])
 
 
 def force(links):

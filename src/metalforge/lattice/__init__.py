@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from .observables import (
         Observables,
         SeaObservables,
-        creutz_ratio,
         measure,
         measure_condensate,
         pion_correlator,
-        wilson_loops,
+        wilson_loop,
         z3_projection,
     )
     from .rational import Rational, rational_power
@@ -67,7 +66,6 @@ __all__ = [
     "SpectralRangeError",
     "TrajectoryInfo",
     "UpdateInfo",
-    "creutz_ratio",
     "gradient_flow",
     "hmc_trajectory",
     "largest_eigenvalue",
@@ -80,7 +78,7 @@ __all__ = [
     "scale_w0",
     "scheme",
     "warm_up",
-    "wilson_loops",
+    "wilson_loop",
     "z3_projection",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

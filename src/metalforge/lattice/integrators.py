@@ -28,16 +28,11 @@ _VARTHETA, _LAMBDA_4 = 0.08398315262876693, 0.6822365335719091
 
 
 class Scheme(NamedTuple):
-    """A named integrator: its step as (kind, coefficient), its order, and its forces a step."""
+    """A named integrator: its step as (kind, coefficient), and its order."""
 
     name: str
     order: int
     step: tuple[tuple[str, float], ...]
-
-    @property
-    def forces_per_step(self) -> int:
-        """Force evaluations per step; the kicks at both ends of a step are one."""
-        return sum(kind == "P" for kind, _ in self.step) - (self.step[0][0] == "P")
 
     def stages(self, tau: float, n_steps: int) -> NDArray[np.float64]:
         """Return a trajectory of length `tau` in `n_steps` steps for the stepper, neighbours of one kind joined."""

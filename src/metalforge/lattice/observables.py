@@ -10,7 +10,6 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 
 import cmath
 import math
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 import msgspec
@@ -54,13 +53,8 @@ COLUMNS = (*Observables.__struct_fields__, "delta_h", "accepted")
 
 def measure(field: GaugeField) -> Observables:
     """Return the observables of a field."""
-    return observables_of(field, field.plaquette_sums(), field.polyakov_sum())
-
-
-def observables_of(field: GaugeField, plaquettes: Sequence[float], loops: complex) -> Observables:
-    """Return the observables of a field of which the sums over sites are known."""
-    spatial, temporal = (s / (3 * field.volume) for s in plaquettes)
-    loop = loops / field.spatial_volume
+    spatial, temporal = (sums / (3 * field.volume) for sums in field.plaquette_sums())
+    loop = field.polyakov()
     return Observables(
         plaquette=(spatial + temporal) / 2,
         plaquette_spatial=spatial,
@@ -78,58 +72,33 @@ def z3_projection(loop: complex) -> float:
     return (loop * cmath.exp(-2j * math.pi / 3 * sector)).real
 
 
-def wilson_loops(links: NDArray[np.complex128], r_max: int, t_max: int) -> NDArray[np.float64]:
-    """Return W(r, t) = <Re tr / 3> of planar loops, r = 1 .. r_max in space by t = 1 .. t_max in time.
-
-    `links` are host links; entry [r - 1, t - 1] is averaged over sites and the three spatial directions.
-    """
-    sizes = [(r, t) for r in range(1, r_max + 1) for t in range(1, t_max + 1)]
-    return np.array(list(_loops(links, sizes, (r_max, t_max)))).reshape(r_max, t_max)
-
-
 def wilson_loop(links: NDArray[np.complex128], r: int, t: int) -> float:
-    """Return W(r, t) of one size, as `wilson_loops` has it."""
-    return next(_loops(links, [(r, t)], (r, t)))
+    """Return W(r, t) = <Re tr / 3> of planar loops on host links, r in space by t in time.
 
-
-def _loops(
-    links: NDArray[np.complex128], sizes: Sequence[tuple[int, int]], largest: tuple[int, int]
-) -> Iterator[float]:
+    It is averaged over sites and the three spatial directions.
+    """
     n_t, n_z, n_y, n_x = links.shape[:4]
-    (r_max, t_max), space = largest, min(n_x, n_y, n_z)
-    if not (1 <= r_max <= space and 1 <= t_max <= n_t):
-        raise SpecError(f"loops of {r_max} x {t_max} do not fit a lattice of {(n_x, n_y, n_z, n_t)}")
+    if not (1 <= r <= min(n_x, n_y, n_z) and 1 <= t <= n_t):
+        raise SpecError(f"loops of {r} x {t} do not fit a lattice of {(n_x, n_y, n_z, n_t)}")
 
     def shift(field: NDArray[np.complex128], mu: int, distance: int) -> NDArray[np.complex128]:
         there = np.arange(distance, distance + field.shape[3 - mu])
         return field.take(there, axis=3 - mu, mode="wrap")
 
-    def lines(mu: int, longest: int) -> list[NDArray[np.complex128]]:
-        """Products of 1 .. longest links in direction mu, starting at each site."""
+    def line(mu: int, length: int) -> NDArray[np.complex128]:
+        """The product of so many links in direction mu, starting at each site."""
         u = links[..., mu, :, :]
-        products = [u]
-        for n in range(1, longest):
-            products.append(products[-1] @ shift(u, mu, n))
-        return products
+        product = u
+        for n in range(1, length):
+            product = product @ shift(u, mu, n)
+        return product
 
-    temporal, spatial = lines(3, t_max), [lines(mu, r_max) for mu in range(3)]
-    for r, t in sizes:
-        mean, up = 0.0, temporal[t - 1]
-        for mu, sides in enumerate(spatial):
-            there = sides[r - 1] @ shift(up, mu, r)
-            back = up @ shift(sides[r - 1], 3, t)
-            mean += float(np.einsum("...ij,...ij->...", there, back.conj()).real.mean() / 9)
-        yield mean
-
-
-def creutz_ratio(loops: NDArray[np.float64], r: int, t: int) -> float:
-    """Return chi(r, t) = -ln[W(r,t) W(r-1,t-1) / (W(r,t-1) W(r-1,t))], an estimate of the string tension."""
-    if r < 2 or t < 2:
-        raise SpecError(f"a Creutz ratio needs r, t >= 2. Got {r}, {t}")
-    above = float(loops[r - 1, t - 1] * loops[r - 2, t - 2])
-    below = float(loops[r - 1, t - 2] * loops[r - 2, t - 1])
-    # Noise can turn a small loop negative; there is no ratio then.
-    return -math.log(above / below) if above * below > 0 else math.nan
+    up, mean = line(3, t), 0.0
+    for mu in range(3):
+        side = line(mu, r)
+        there, back = side @ shift(up, mu, r), up @ shift(side, 3, t)
+        mean += float(np.einsum("...ij,...ij->...", there, back.conj()).real.mean() / 9)
+    return mean
 
 
 NOISE_DRAW = 6 << 28

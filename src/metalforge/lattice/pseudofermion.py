@@ -229,10 +229,6 @@ class RootFlavors(Pseudofermion):
         """Return S = phi^+ r(A) phi."""
         return self._sum_of_poles(self.for_action)
 
-    def action_of_force(self) -> float:
-        """Return phi^+ r(A) phi with the function whose derivative `kick` is."""
-        return self._sum_of_poles(self.for_force)
-
     def _sum_of_poles(self, rational: Rational) -> float:
         parts = self._inverter.pool(len(rational.shifts))
         self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._tolerance)

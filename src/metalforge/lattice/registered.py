@@ -15,7 +15,6 @@ import numpy as np
 
 from metalforge.core import observables as core
 from metalforge.core.errors import SpecError
-from metalforge.statistics.estimate import with_error
 
 from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
 
@@ -67,7 +66,6 @@ class Observable(core.Observable):
     of: Literal["links", "update"] = "links"
     needs: Literal["nothing", "trajectories", "sea"] = "nothing"
     standard: bool = False
-    text: Callable[[float, float], str] = with_error
 
     def fits(self, *, trajectories: bool, sea: bool) -> bool:
         """Return whether a chain of this kind has it."""
@@ -88,18 +86,11 @@ def _of_chains(found: core.Observable) -> Observable:
     """Return an observable as one of chains: a plain one is measured on the links, in every phase."""
     if isinstance(found, Observable):
         return found
-    plain = {field.name: getattr(found, field.name) for field in fields(found)}
-    return Observable(**plain | {"text": found.text or with_error})
+    return Observable(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
 def _known() -> tuple[Observable, ...]:
     return tuple(map(_of_chains, core.observables_of(THEORY).values()))
-
-
-def described(name: str) -> Observable:
-    """Return how a column of some journal is written: one that is not registered here goes by its name."""
-    plain = Observable(name=name, label=name, measure=lambda look: None)
-    return next((one for one in _known() if one.name == name), plain)
 
 
 def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:

@@ -115,10 +115,6 @@ def viscosity_scaled(gamma: float, kappa: float) -> float | None:
     return 1.612 * 0.126 * math.exp(3.64 * math.sqrt(ratio)) / math.sqrt(3 * gamma)
 
 
-STOKES_EINSTEIN = (0.113, 0.12)
-"""D* eta* Gamma of strongly coupled fluids, Gamma/Gamma_m > 0.2."""
-
-
 def references(gamma: float, kappa: float) -> dict[str, tuple[Reference, ...]]:
     """Return what was published for a fluid at this (measured) coupling, by observable; empty where nothing holds."""
     energy = energy_hfd(gamma, kappa)

@@ -70,31 +70,19 @@ def _fits(bins: int, zero: float) -> _Fits:
     return _Fits(np.array(curves), np.array(variance), weight)
 
 
-def smooth_spectrum(power: Floats, averaged: float) -> Floats:
-    """Return S at the frequencies of a periodogram that is averaged over so many: the fit without its noise."""
-    return np.exp(_fitted(power, averaged).log)
-
-
 def plateau(power: Floats, averaged: float, spacing: float, time: float) -> Plateau:
     """Return ln S(0) from a periodogram at frequencies 0, spacing, 2 spacing, ... (angular), averaged over so many.
 
     `time` is the length of the segments that it is of.
     """
-    found = _fitted(power, averaged)
-    zero = float(found.log[0])
-    lost = _lost(np.exp(found.log - zero), spacing, time)
-    return Plateau(zero - math.log1p(-min(0.5, lost)), found.error, found.terms)
+    log, error, terms = _fitted(power, averaged)
+    zero = float(log[0])
+    lost = _lost(np.exp(log - zero), spacing, time)
+    return Plateau(zero - math.log1p(-min(0.5, lost)), error, terms)
 
 
-class _Fitted(NamedTuple):
-    """ln S at each frequency, the error of the first, and how many terms the fit has on the mean."""
-
-    log: Floats
-    error: float
-    terms: float
-
-
-def _fitted(power: Floats, averaged: float) -> _Fitted:
+def _fitted(power: Floats, averaged: float) -> tuple[Floats, float, float]:
+    """Return ln S at each frequency, the error of the first, and how many terms the fit has on the mean."""
     noise = float(polygamma(1, averaged))
     zero_noise = float(polygamma(1, averaged / 2))
     y = np.log(power) - (psi(averaged) - math.log(averaged))
@@ -107,7 +95,7 @@ def _fitted(power: Floats, averaged: float) -> _Fitted:
     curves, variance = curves[MORE:], noise * fits.variance[MORE:]
     log = weight @ curves
     error = float(weight @ np.sqrt(variance + (curves[:, 0] - log[0]) ** 2))
-    return _Fitted(log, error, float(weight @ np.arange(1 + MORE, len(weight) + 1 + MORE)))
+    return log, error, float(weight @ np.arange(1 + MORE, len(weight) + 1 + MORE))
 
 
 def _lost(shape: Floats, spacing: float, time: float) -> float:

@@ -17,9 +17,9 @@ from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
 from metalforge.campaign.state import fold, ladders_of
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Estimated, Record
-from metalforge.lattice.campaign.series import loop_series
 from metalforge.lattice.chain import Chain
 from metalforge.statistics.traffic import Traffic
+from reference.loop_series import loop_series
 from reference.small_campaigns import ROUNDS
 
 LADDERS = msgspec.structs.replace(

@@ -18,7 +18,7 @@ from metalforge.campaign.analysis.evidence import (
     pull_limit,
 )
 from metalforge.campaign.analysis.phases import crossings, sides, transits
-from metalforge.lattice.campaign.series import loop_series
+from reference.loop_series import loop_series
 
 PLAN = PlannedPoints(5, 5)
 

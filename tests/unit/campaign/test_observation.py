@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis.selection import observe
-from metalforge.lattice.campaign.series import loop_series
 from reference.landau_chain import VOLUME, exact_chi, run_chains
+from reference.loop_series import loop_series
 
 
 @pytest.fixture(scope="module")

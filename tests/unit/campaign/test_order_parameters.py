@@ -8,7 +8,7 @@ from metalforge.campaign.analysis.selection import observe
 from metalforge.campaign.spec import CampaignSpec, preset
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.order import ORDERS, order_of
-from metalforge.lattice.campaign.series import loop_series
+from reference.loop_series import loop_series
 
 COLUMNS = {"polyakov_re": np.array([3.0, -3.0, 0.0]), "polyakov_im": np.array([4.0, 4.0, -2.0])}
 RNG = np.random.default_rng(3)

@@ -7,11 +7,11 @@ from metalforge.campaign.analysis import selection
 from metalforge.campaign.analysis.curve import curve
 from metalforge.campaign.analysis.selection import block_lengths, prepare
 from metalforge.campaign.analysis.transition import chain_errors, locate
-from metalforge.lattice.campaign.series import loop_series
 from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
 from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.susceptibility import susceptibility
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
+from reference.loop_series import loop_series
 
 PEAK, HEIGHT = exact_peak()
 AROUND = [5.65, 5.665, 5.68, 5.695, 5.71, 5.73]

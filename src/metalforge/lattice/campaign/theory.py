@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.theory import (
-    Described,
     Floats,
     OrderParameter,
     SizeLaw,
@@ -26,7 +25,7 @@ from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
-from metalforge.lattice.registered import described, named, standard
+from metalforge.lattice.registered import named, standard
 
 from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
@@ -415,11 +414,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         if not self.tuned:
             return ()
         return ("accepted", "cg_iterations") if self.flavors else ("accepted",)
-
-    def described(self, name: str) -> Described:
-        """Return how a column is shown."""
-        found = described(name)
-        return Described(name, found.label, found.error, found.transform, found.text)
 
     @property
     def report(self) -> "Report":

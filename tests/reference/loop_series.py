@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.campaign.analysis.series import PointSeries
 from metalforge.campaign.theory import System
-
-from .theory import energies
+from metalforge.lattice.campaign.theory import energies
 
 
 def loop_series(
