@@ -15,19 +15,7 @@ from metalforge.campaign.report.result import Reported, result_of, summary_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
-from metalforge.plasma.campaign.figures import draw_plasma
 from metalforge.plasma.campaign.freezing import find_freezing
-from metalforge.plasma.campaign.report import (
-    PlasmaReport,
-    curve_rows,
-    freezing_of_boxes,
-    plasma_comparison,
-    plasma_csv,
-    plasma_figure,
-    plasma_headline,
-    plasma_section,
-    transport_of_boxes,
-)
 from metalforge.plasma.campaign.transport import find_transport
 from reference.drawn_segments import drawn
 from reference.melting_walks import MELTS, rows_of, walk
@@ -46,15 +34,19 @@ def campaign(request, tmp_path_factory):
     return state, result_of(state), directory
 
 
+def freezes(state):
+    return state.spec.theory.look_for == "freezing"
+
+
 def test_a_small_campaign_says_that_nothing_is_established(campaign):
     state, result, directory = campaign
-    lines = list(PlasmaReport().lines(result))
+    lines = list(state.spec.theory.report.lines(result))
     assert "not established" in lines[0]
     assert any(line.strip().startswith("lacks") for line in lines)
-    assert "not " in plasma_headline(Reported(state))
+    assert "not " in state.spec.theory.report.headline(result.headline)
     page = write_report(Reported(state), directory)
     text = page.read_text()
-    assert ("Freezing" if freezing_of_boxes(result) else "Transport along the coupling") in text
+    assert ("Freezing" if freezes(state) else "Transport along the coupling") in text
     assert all(chain.id in text for chain in result.chains)
 
 
@@ -75,8 +67,8 @@ def test_freezing_is_quoted_as_gamma_and_not_as_its_logarithm():
 
 
 def test_trajectories_of_a_freezing_are_each_new(campaign):
-    state, result, _ = campaign
-    if not freezing_of_boxes(result):
+    state, _, _ = campaign
+    if not freezes(state):
         assert any(len(chain.visits) > 1 for chain in state.chains.values())
         return
     assert all(len(chain.visits) == 1 for chain in state.chains.values())
@@ -89,9 +81,9 @@ def test_trajectories_of_a_freezing_are_each_new(campaign):
 
 
 def test_a_found_number_is_drawn_compared_and_quoted(campaign):
-    state, result, _ = campaign
+    state, _, _ = campaign
     rng, plan = np.random.default_rng(1), PlannedPoints(2, 2)
-    if freezing_of_boxes(result):
+    if freezes(state):
         places = np.linspace(MELTS - 0.06, MELTS + 0.06, 40)
         found = find_freezing([rows_of(f"c{i}", at, walk(rng, at)) for i, at in enumerate(places)], plan)
         name = "freezing"
@@ -103,32 +95,29 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
         words = ["eta*", "trajectories"]
     assert found.established
     shown = Reported(state, dict.fromkeys(state.spec.theory.systems, found))
-    result = shown.result
+    result, report = shown.result, state.spec.theory.report
     assert result.established
-    assert "established" in next(PlasmaReport().lines(result))
-    assert "not established" not in next(PlasmaReport().lines(result))
-    assert 'class="value"' in plasma_headline(shown)
-    assert "published" in plasma_comparison(state.spec, result)
-    section = plasma_section(state, result, {})
+    assert "established" in next(report.lines(result))
+    assert "not established" not in next(report.lines(result))
+    assert 'class="value"' in report.headline(result.headline)
+    assert "published" in report.comparison(state.spec, result)
+    section = report.sections(shown, {}, "")[1]
     assert all(word in section for word in words)
-    assert {one.name for one in draw_plasma(state, result, plasma_figure(state, result))} >= {name, "trajectories"}
+    assert {one.name for one in report.draw(shown)} >= {name, "trajectories"}
 
 
 def test_what_was_found_comes_as_a_file(campaign):
-    _, result, _ = campaign
-    written = list(csv.DictReader(io.StringIO(plasma_csv(result))))
-    if freezing_of_boxes(result):
-        assert [row["trajectory"] for row in written] == [
-            one.chain for one in freezing_of_boxes(result)[0].trajectories
-        ]
+    state, result, _ = campaign
+    written = list(csv.DictReader(io.StringIO(state.spec.theory.report.curves_csv(Reported(state)))))
+    found = result.headline.details
+    if freezes(state):
+        assert [row["trajectory"] for row in written] == [one.chain for one in found.trajectories]
         assert all(float(row["gamma"]) > 0 for row in written)
         return
-    (found,) = transport_of_boxes(result)
     kinds = [row["what"] for row in written]
-    assert (kinds.count("point"), kinds.count("curve")) == (len(found.points), len(curve_rows(found.curve)))
+    assert (kinds.count("point"), kinds.count("curve")) == (len(found.points), len(found.curve.at))
     curve = next(row for row in written if row["what"] == "curve")
     assert float(curve["D"]) == pytest.approx(math.exp(found.curve.log_diffusion[0]))
-    assert curve_rows(None) == []
 
 
 def test_a_warm_up_without_its_stages_is_refused_at_once():

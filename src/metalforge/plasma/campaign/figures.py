@@ -1,6 +1,5 @@
 """The figures of a plasma: transport along the coupling, rates of crystals, histories of trajectories."""
 
-from collections.abc import Sequence
 from math import exp
 from typing import Any
 
@@ -8,31 +7,17 @@ import numpy as np
 
 from metalforge.campaign.report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from metalforge.campaign.report.figure_data import TransitionFigure
-from metalforge.campaign.report.result import CampaignResult
 from metalforge.campaign.report.words import system_name
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 
-from .report import TEXTS, freezing_of_boxes, transport_of_boxes
+from .report import TEXTS
 
 HISTORIES = 6
 """Trajectories whose histories are shown, spread over the range."""
 
 
-def draw_plasma(state: CampaignState, result: CampaignResult, shown: TransitionFigure) -> list[Drawn]:
-    """Return the figures of the physics."""
-    made = []
-    if any(found.points for found in transport_of_boxes(result)):
-        made.append(_transport(shown))
-    if any(found.trajectories for found in freezing_of_boxes(result)):
-        made.append(_freezing(result, shown))
-    chains = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.system, c.coordinate, c.id))
-    if chains:
-        chosen = sorted({round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))})
-        made.append(_histories(state, [chains[i] for i in chosen]))
-    return made
-
-
-def _transport(shown: TransitionFigure) -> Drawn:
+def draw_transport(shown: TransitionFigure) -> Drawn:
+    """Draw D* and eta* along the coupling."""
     figure, halves = axes_of(2, 1, (6.2, 6.4), sharex=True)
     for axis, pick, label in zip(halves, ("order", "chi"), ("$D^*$", r"$\eta^*$"), strict=True):
         for volume, colour in zip(shown.systems, COLOURS, strict=False):
@@ -57,14 +42,15 @@ def _transport(shown: TransitionFigure) -> Drawn:
     return drawn("transport", figure, TEXTS)
 
 
-def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
+def draw_freezing(shown: TransitionFigure) -> Drawn:
+    """Draw the rates by which crystals grow."""
     figure, (axis,) = axes_of(1, 1, (6.6, 3.8))
-    for found, volume, colour in zip(freezing_of_boxes(result), shown.systems, COLOURS, strict=False):
+    for volume, colour in zip(shown.systems, COLOURS, strict=False):
         rated = [(exp(point.coordinate), point.order.mean) for point in volume.points if point.order is not None]
         if rated:
             axis.plot(*zip(*rated, strict=True), "o", ms=4, color=colour, label="trajectories")
-        if found.log_gamma is not None and found.error is not None:
-            low, high = (exp(found.log_gamma + side * found.error) for side in (-1, 1))
+        if volume.result is not None and volume.error is not None:
+            low, high = (exp(volume.result + side * volume.error) for side in (-1, 1))
             axis.axvspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="where rates cross zero")
     axis.axhline(0.0, color=GREY, lw=0.8)
     for known in shown.published:
@@ -74,7 +60,12 @@ def _freezing(result: CampaignResult, shown: TransitionFigure) -> Drawn:
     return drawn("freezing", figure, TEXTS)
 
 
-def _histories(state: CampaignState, chains: Sequence[ChainLog]) -> Drawn:
+def draw_histories(state: CampaignState) -> list[Drawn]:
+    """Draw some trajectories segment by segment; nothing where there is none."""
+    logs = sorted((c for c in state.chains.values() if c.rows), key=lambda c: (c.system, c.coordinate, c.id))
+    if not logs:
+        return []
+    chains = [logs[i] for i in sorted({round(i) for i in np.linspace(0, len(logs) - 1, min(HISTORIES, len(logs)))})]
     figure, axes = axes_of(len(chains), 2, (8.6, 1.35 * len(chains) + 0.7))
     for i, chain in enumerate(chains):
         moved, pair = state.spec.theory.report.history(state, chain), axes[2 * i : 2 * i + 2]
@@ -87,4 +78,4 @@ def _histories(state: CampaignState, chains: Sequence[ChainLog]) -> Drawn:
         pair[0].set_title(f"{chain.id}   aimed at $\\Gamma$ = {exp(chain.coordinate):.4g}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel("segment")
-    return drawn("trajectories", figure, TEXTS)
+    return [drawn("trajectories", figure, TEXTS)]

@@ -2,10 +2,10 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from metalforge.campaign.report.figure_data import (
 from metalforge.campaign.report.figure_data_of_chains import ChainHistory
 from metalforge.campaign.report.html import Raw, box, details, items, note, paragraph, section, table
 from metalforge.campaign.report.parts import Figures, Report
-from metalforge.campaign.report.result import CampaignResult, Reported
+from metalforge.campaign.report.result import CampaignResult, Reported, SystemResult
 from metalforge.campaign.report.words import item_text, system_name
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
@@ -31,8 +31,6 @@ from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscos
 from metalforge.statistics.estimate import Estimate, with_error
 
 from .analysis import plasma_of, segments_of
-from .freezing import FreezingFinding
-from .transport import PointTransport, TransportCurve, TransportFinding
 
 if TYPE_CHECKING:
     from metalforge.campaign.report.drawing import Drawn
@@ -48,156 +46,263 @@ def say(group: str, **figures: Any) -> str:
 
 
 class PlasmaReport(Report):
-    """Shows transport along the coupling, or where a crystal freezes."""
+    """What reports of a plasma have in common, whether they are of transport or of freezing."""
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
-        """Return one sentence that compares with what is published."""
-        return plasma_comparison(spec, result)
+    title: ClassVar[str]
+    """Of the section of the physics; `key` of what is said below its table and defined last."""
+    key: ClassVar[str]
+    definition: ClassVar[str]
+    looked_at: ClassVar[tuple[str, str]]
+    """The column of segments that a history shows, and its label."""
+    columns: ClassVar[tuple[str, ...]]
 
-    def curves_csv(self, shown: Reported) -> str:
-        """Return points, curves or rates as CSV."""
-        return plasma_csv(shown.result)
+    def rows(self, found: Any) -> Iterator[tuple[object, ...]]:
+        """Give the rows of the table of one box."""
+        raise NotImplementedError
 
-    def figure(self, shown: Reported) -> TransitionFigure:
-        """Return transport along ln Gamma, or the rates of crystals."""
-        return plasma_figure(shown.state, shown.result)
+    def headline(self, first: SystemResult) -> str:
+        """Return the title of the page as HTML."""
+        raise NotImplementedError
 
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return Gamma of a trajectory and what it looks at, segment by segment."""
-        column, label = ("order", "order") if state.spec.theory.target == "crossing" else ("diffusion_msd", "D_N*")
+        column, label = self.looked_at
         gamma = 1 / np.maximum(chain.column("temperature", measured=False), 1e-300)
         seen = chain.column(column, measured=False)
         return ChainHistory((gamma, seen), ("\u0393", label), chain.warmup, chain.column(column), label)
-
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the figures of the physics."""
-        from .figures import draw_plasma
-
-        return draw_plasma(shown.state, shown.result, self.figure(shown))
 
     def sections(
         self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the headline, the curve or the rates, the evidence, all trajectories."""
+        plasma, first = plasma_of(shown.spec), shown.result.headline
+        lacking = [item_text(item) for item in first.evidence if not item.holds]
+        meaning = [
+            paragraph(f"{first.said[0].upper()}{first.said[1:]}."),
+            box(paragraph(say("plasma.lacking")), items(lacking)) if lacking else "",
+        ]
+        theory, update = f"Yukawa plasma, kappa = {plasma.kappa:g}", f" of {plasma.update_time:g}/omega_p"
+        parts = [figures.get("transport", ""), figures.get("freezing", "")]
+        for volume in shown.result.systems:
+            if len(shown.result.systems) > 1:
+                parts.append(paragraph(system_name(volume.system)))
+            parts += [table(self.columns, list(self.rows(volume.details))), note(say(f"plasma.{self.key}"))]
         return [
-            plasma_headline(shown),
-            plasma_section(shown.state, shown.result, figures),
+            sections.headline(shown, Raw(self.headline(first)), meaning, theory=theory, update=update),
+            section(self.title, *parts),
             sections.compared_section(beside, figures),
             sections.evidence_section(shown.result, figures),
-            trajectories_section(shown.state, shown.result, links, figures),
+            _trajectories(shown.state, shown.result, links, figures),
         ]
 
     def definitions(self, spec: CampaignSpec) -> str:
-        """Return what the numbers are."""
-        return plasma_definitions(spec)
+        """Return the definitions that a reader needs to compare the numbers with others."""
+        names = ("units", "update", "diffusion", "viscosity", self.definition)
+        return section("Definitions", table(("", ""), [(name, say(f"plasma.{name}")) for name in names]))
 
 
-def transport_of_boxes(result: CampaignResult) -> list[TransportFinding]:
-    """Return what each box says of transport; nothing where freezing is looked for."""
-    return [volume.details for volume in result.systems if isinstance(volume.details, TransportFinding)]
+class TransportReport(PlasmaReport):
+    """Shows transport along the coupling."""
 
-
-def freezing_of_boxes(result: CampaignResult) -> list[FreezingFinding]:
-    """Return what each box says of freezing."""
-    return [volume.details for volume in result.systems if isinstance(volume.details, FreezingFinding)]
-
-
-def plasma_comparison(spec: CampaignSpec, result: CampaignResult) -> str:
-    """Return one sentence that compares with what is published."""
-    kappa = plasma_of(spec).kappa
-    melting = melting_gamma(kappa)
-    if freezing := freezing_of_boxes(result):
-        found = freezing[0].log_gamma
-        off = "" if found is None else f"; what was found is {exp(found) / melting - 1:+.1%} from it"
-        return f"published Gamma_m at kappa {kappa:g}: {melting:.4g} (Hamaguchi, Farouki, Dubin 1997){off}"
-    parts = []
-    points = transport_of_boxes(result)[0].points
-    for name, scaled, pick in (("D*", diffusion_scaled, "diffusion"), ("eta*", viscosity_scaled, "viscosity")):
-        ratios = [getattr(p, pick) / known for p in points if (known := scaled(p.gamma, kappa)) is not None]
-        if ratios:
-            parts.append(f"{name} is {min(ratios):.2f} to {max(ratios):.2f} of it")
-    return f"published, by freezing scaling: {', '.join(parts)}" if parts else ""
-
-
-def plasma_headline(shown: Reported) -> str:
-    """Return the top of the page."""
-    plasma, first = plasma_of(shown.spec), shown.result.headline
-    found, quoted = first.details, first.result
-    if quoted.value is not None and quoted.error is not None:
-        title = f'&Gamma;<sub>m</sub> = <span class="value">{with_error(quoted.value, quoted.error)}</span>'
-        if not first.established:
-            title = "&Gamma;<sub>m</sub> is not established"
-    elif isinstance(found, TransportFinding) and found.curve is not None and first.established:
-        title = 'D*, &eta;* to <span class="value">' + ", ".join(f"{e:.1%}" for e in found.curve.errors) + "</span>"
-    else:
-        title = "The curve is not established" if isinstance(found, TransportFinding) else "Freezing is not located"
-    lacking = [item_text(item) for item in first.evidence if not item.holds]
-    meaning = [
-        paragraph(f"{first.said[0].upper()}{first.said[1:]}."),
-        box(paragraph(say("plasma.lacking")), items(lacking)) if lacking else "",
-    ]
-    theory, update = f"Yukawa plasma, kappa = {plasma.kappa:g}", f" of {plasma.update_time:g}/omega_p"
-    return sections.headline(shown, Raw(title), meaning, theory=theory, update=update)
-
-
-def plasma_section(state: CampaignState, result: CampaignResult, figures: Mapping[str, str]) -> str:
-    """Return the physics: the curve with its points, or which half of each crystal grew."""
-    parts = [figures.get("transport", ""), figures.get("freezing", "")]
-    for volume in result.systems:
-        found = volume.details
-        if isinstance(found, TransportFinding):
-            parts += [table(_POINTS, [_point(point) for point in found.points]), note(say("plasma.points"))]
-        else:
-            rows = [
-                (
-                    one.chain,
-                    f"{exp(one.at):.4g}",
-                    f"{one.gamma:.4g}",
-                    f"{one.began:.3f}",
-                    f"{one.ended:.3f}",
-                    {1: "grew", -1: "melted"}[one.phase],
-                    "over at once" if one.rate is None else f"{1e4 * one.rate:+.2f}",
-                    f"{one.time:.0f}",
-                    one.segments,
-                )
-                for one in found.trajectories
-            ]
-            parts += [table(_GROWTH, rows), note(say("plasma.freezing"))]
-        if len(result.systems) > 1:
-            parts.insert(-2, paragraph(system_name(volume.system)))
-    return section("Transport along the coupling" if transport_of_boxes(result) else "Freezing", *parts)
-
-
-_POINTS = (">Gamma aimed at", ">Gamma", ">u/Gamma", ">D*", ">of it the box's", ">eta*", ">segments", ">trajectories")
-_GROWTH = (
-    "trajectory",
-    ">Gamma aimed at",
-    ">Gamma",
-    ">order at first",
-    ">at last",
-    "crystal",
-    ">rate [1e-4 omega_p]",
-    ">over 1/omega_p",
-    ">segments",
-)
-
-
-def _point(point: PointTransport) -> tuple[object, ...]:
-    return (
-        f"{exp(point.at):.4g}",
-        with_error(point.gamma, point.gamma_error),
-        f"{point.u_over_gamma:.5f}",
-        with_error(point.diffusion, point.diffusion_error),
-        f"{point.diffusion_box:.4g}",
-        with_error(point.viscosity, point.viscosity_error),
-        point.segments,
-        point.trajectories,
+    title, key, definition = "Transport along the coupling", "points", "curve"
+    looked_at = ("diffusion_msd", "D_N*")
+    columns = (
+        ">Gamma aimed at",
+        ">Gamma",
+        ">u/Gamma",
+        ">D*",
+        ">of it the box's",
+        ">eta*",
+        ">segments",
+        ">trajectories",
     )
 
+    def rows(self, found: Any) -> Iterator[tuple[object, ...]]:
+        """Give the points of a curve."""
+        for point in found.points:
+            yield (
+                f"{exp(point.at):.4g}",
+                with_error(point.gamma, point.gamma_error),
+                f"{point.u_over_gamma:.5f}",
+                with_error(point.diffusion, point.diffusion_error),
+                f"{point.diffusion_box:.4g}",
+                with_error(point.viscosity, point.viscosity_error),
+                point.segments,
+                point.trajectories,
+            )
 
-def trajectories_section(
-    state: CampaignState, result: CampaignResult, downloads: str, figures: Mapping[str, str]
-) -> str:
+    def headline(self, first: SystemResult) -> str:
+        """Return the errors of both curves."""
+        if first.details.curve is None or not first.established:
+            return "The curve is not established"
+        return (
+            'D*, &eta;* to <span class="value">' + ", ".join(f"{e:.1%}" for e in first.details.curve.errors) + "</span>"
+        )
+
+    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+        """Return one sentence that compares with what is published."""
+        parts = []
+        scalings = {"D*": (diffusion_scaled, "diffusion"), "eta*": (viscosity_scaled, "viscosity")}
+        for name, (scaled, pick) in scalings.items():
+            published = ((p, scaled(p.gamma, plasma_of(spec).kappa)) for p in result.headline.details.points)
+            ratios = [getattr(p, pick) / known for p, known in published if known is not None]
+            if ratios:
+                parts.append(f"{name} is {min(ratios):.2f} to {max(ratios):.2f} of it")
+        return f"published, by freezing scaling: {', '.join(parts)}" if parts else ""
+
+    def curves_csv(self, shown: Reported) -> str:
+        """Return points and curves; Gamma of a point is what was measured, along a curve it is the coordinate."""
+        rows: list[tuple[object, ...]] = []
+        for volume in shown.result.systems:
+            (box_of,), found = volume.system, volume.details
+            rows += [
+                (box_of, "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error)
+                for p in found.points
+            ]
+            if (curve := found.curve) is not None:
+                values = (
+                    curve.log_diffusion,
+                    curve.log_diffusion_error,
+                    curve.log_viscosity,
+                    curve.log_viscosity_error,
+                )
+                rows += [
+                    (box_of, "curve", exp(at), exp(d), exp(d) * de, exp(v), exp(v) * ve)
+                    for at, d, de, v, ve in zip(curve.at, *values, strict=True)
+                ]
+        return _csv(("system", "what", "gamma", "D", "D_error", "eta", "eta_error"), rows)
+
+    def figure(self, shown: Reported) -> TransitionFigure:
+        """Return D* (as the order) and eta* (as chi) along ln Gamma as measured."""
+        volumes, reach, kappa = [], [], plasma_of(shown.spec).kappa
+        for volume in shown.result.systems:
+            points, curve = [], None
+            for point in volume.details.points:
+                reach.append(point.gamma)
+                points.append(
+                    TransitionPoint(
+                        chain=f"{point.trajectories} at {exp(point.at):.4g}",
+                        coordinate=point.abscissa,
+                        order=_as_estimate(point.diffusion, point.diffusion_error, point.segments),
+                        chi=_as_estimate(point.viscosity, point.viscosity_error, point.segments),
+                    )
+                )
+            if (found := volume.details.curve) is not None:
+                at, zero = np.array(found.at), np.zeros(len(found.at))
+                order, chi = np.exp(found.log_diffusion), np.exp(found.log_viscosity)
+                errors = order * np.array(found.log_diffusion_error), chi * np.array(found.log_viscosity_error)
+                curve = TransitionCurve(zero.astype(np.int64), at, order, errors[0], chi, errors[1], zero, zero)
+            volumes.append(_system(volume, points, curve=curve))
+        known = None
+        if reach:
+            gammas = np.geomspace(min(reach), max(reach), SCALED).tolist()
+            known = PublishedCurve(
+                text="published, freezing scaling",
+                at=tuple(map(log, gammas)),
+                order=tuple(diffusion_scaled(gamma, kappa) for gamma in gammas),
+                chi=tuple(viscosity_scaled(gamma, kappa) for gamma in gammas),
+            )
+        return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(), known=known)
+
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the curves, and histories of trajectories."""
+        from .figures import draw_histories, draw_transport
+
+        points = any(volume.details.points for volume in shown.result.systems)
+        return [*([draw_transport(self.figure(shown))] if points else []), *draw_histories(shown.state)]
+
+
+class FreezingReport(PlasmaReport):
+    """Shows where a crystal freezes."""
+
+    title, key, definition = "Freezing", "freezing", "order"
+    looked_at = ("order", "order")
+    columns = (
+        "trajectory",
+        ">Gamma aimed at",
+        ">Gamma",
+        ">order at first",
+        ">at last",
+        "crystal",
+        ">rate [1e-4 omega_p]",
+        ">over 1/omega_p",
+        ">segments",
+    )
+
+    def rows(self, found: Any) -> Iterator[tuple[object, ...]]:
+        """Give the trajectories of a box."""
+        for one in found.trajectories:
+            yield (
+                one.chain,
+                f"{exp(one.at):.4g}",
+                f"{one.gamma:.4g}",
+                f"{one.began:.3f}",
+                f"{one.ended:.3f}",
+                {1: "grew", -1: "melted"}[one.phase],
+                "over at once" if one.rate is None else f"{1e4 * one.rate:+.2f}",
+                f"{one.time:.0f}",
+                one.segments,
+            )
+
+    def headline(self, first: SystemResult) -> str:
+        """Return Gamma_m."""
+        value, error = first.result.value, first.result.error
+        if value is None or error is None:
+            return "Freezing is not located"
+        if not first.established:
+            return "&Gamma;<sub>m</sub> is not established"
+        return f'&Gamma;<sub>m</sub> = <span class="value">{with_error(value, error)}</span>'
+
+    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+        """Return one sentence that compares with what is published."""
+        kappa, found = plasma_of(spec).kappa, result.headline.details.log_gamma
+        melting = melting_gamma(kappa)
+        off = "" if found is None else f"; what was found is {exp(found) / melting - 1:+.1%} from it"
+        return f"published Gamma_m at kappa {kappa:g}: {melting:.4g} (Hamaguchi, Farouki, Dubin 1997){off}"
+
+    def curves_csv(self, shown: Reported) -> str:
+        """Return the rate of every trajectory, at the Gamma that was measured."""
+        rows = [
+            (volume.system[0], o.chain, o.gamma, "" if o.rate is None else o.rate, o.time, o.began, o.ended)
+            for volume in shown.result.systems
+            for o in volume.details.trajectories
+        ]
+        return _csv(("system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"), rows)
+
+    def figure(self, shown: Reported) -> TransitionFigure:
+        """Return the rates by which crystals grow, along ln Gamma as measured."""
+        volumes, kappa = [], plasma_of(shown.spec).kappa
+        for volume in shown.result.systems:
+            found = volume.details
+            points = [
+                TransitionPoint(
+                    chain=one.chain,
+                    coordinate=log(one.gamma),
+                    order=_as_estimate(1e4 * one.rate, 0.0, one.segments),
+                    chi=None,
+                )
+                for one in found.trajectories
+                if one.rate is not None
+            ]
+            volumes.append(_system(volume, points, result=found.log_gamma, error=found.error))
+        melting = melting_gamma(kappa)
+        published = PublishedPlace(
+            at=log(melting),
+            text=f"Gamma_m = {melting:.4g} at kappa {kappa:g}",
+            short="Hamaguchi et al. 1997",
+            source="S. Hamaguchi, R. T. Farouki and D. H. E. Dubin, Phys. Rev. E 56 (1997) 4671",
+        )
+        return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(published,))
+
+    def draw(self, shown: Reported) -> "list[Drawn]":
+        """Return the rates, and histories of trajectories."""
+        from .figures import draw_freezing, draw_histories
+
+        rates = any(volume.details.trajectories for volume in shown.result.systems)
+        return [*([draw_freezing(self.figure(shown))] if rates else []), *draw_histories(shown.state)]
+
+
+def _trajectories(state: CampaignState, result: CampaignResult, downloads: str, figures: Figures) -> str:
     """Return the table of trajectories, how they went, and where every row can be had."""
     rows = []
     for chain in result.chains:
@@ -218,94 +323,21 @@ def trajectories_section(
     return section("Every trajectory", figures.get("trajectories", ""), shown, *given_up, downloads)
 
 
-def plasma_definitions(spec: CampaignSpec) -> str:
-    """Return the definitions that a reader needs to compare the numbers with others."""
-    names = ("units", "update", "diffusion", "viscosity", "order") if spec.theory.target == "crossing" else (
-        "units", "update", "diffusion", "viscosity", "curve")  # fmt: skip
-    return section("Definitions", table(("", ""), [(name, say(f"plasma.{name}")) for name in names]))
-
-
-# -- the main figure, as data -----------------------------------------------------------------------------------------
-
-
-def plasma_figure(state: CampaignState, result: CampaignResult) -> TransitionFigure:
-    """Return D* (as the order) and eta* (as chi) along ln Gamma as measured, or the rates by which crystals grow."""
-    kappa, volumes = plasma_of(state.spec).kappa, []
-    published: tuple[PublishedPlace, ...] = ()
-    for volume, moved in zip(result.systems, transport_of_boxes(result), strict=False):
-        points = tuple(
-            TransitionPoint(
-                chain=f"{point.trajectories} at {exp(point.at):.4g}",
-                coordinate=point.abscissa,
-                order=_as_estimate(point.diffusion, point.diffusion_error, point.segments),
-                chi=_as_estimate(point.viscosity, point.viscosity_error, point.segments),
-            )
-            for point in moved.points
-        )
-        curve = None
-        if (found := moved.curve) is not None:
-            at, zero = np.array(found.at), np.zeros(len(found.at))
-            order, chi = np.exp(found.log_diffusion), np.exp(found.log_viscosity)
-            errors = order * np.array(found.log_diffusion_error), chi * np.array(found.log_viscosity_error)
-            curve = TransitionCurve(zero.astype(np.int64), at, order, errors[0], chi, errors[1], zero, zero)
-        volumes.append(
-            TransitionSystem(
-                system=volume.system,
-                points=points,
-                curve=curve,
-                result=None,
-                error=None,
-                established=volume.established,
-            )
-        )
-    for volume, frozen in zip(result.systems, freezing_of_boxes(result), strict=False):
-        grown = tuple(
-            TransitionPoint(
-                chain=one.chain,
-                coordinate=log(one.gamma),
-                order=_as_estimate(1e4 * one.rate, 0.0, one.segments),
-                chi=None,
-            )
-            for one in frozen.trajectories
-            if one.rate is not None
-        )
-        volumes.append(
-            TransitionSystem(
-                system=volume.system,
-                points=grown,
-                curve=None,
-                result=frozen.log_gamma,
-                error=frozen.error,
-                established=volume.established,
-            )
-        )
-    if freezing_of_boxes(result):
-        melting = melting_gamma(kappa)
-        published = (
-            PublishedPlace(
-                at=log(melting),
-                text=f"Gamma_m = {melting:.4g} at kappa {kappa:g}",
-                short="Hamaguchi et al. 1997",
-                source="S. Hamaguchi, R. T. Farouki and D. H. E. Dubin, Phys. Rev. E 56 (1997) 4671",
-            ),
-        )
-    reach = [point.gamma for found in transport_of_boxes(result) for point in found.points]
-    return TransitionFigure(
-        words=state.spec.theory.words,
-        systems=tuple(volumes),
-        published=published,
-        known=_scaled(kappa, min(reach), max(reach)) if reach else None,
-    )
-
-
-def _scaled(kappa: float, low: float, high: float) -> PublishedCurve:
-    """Return D* and eta* by freezing scaling, over the couplings that were measured."""
-    gammas = np.geomspace(low, high, SCALED).tolist()
-    return PublishedCurve(
-        text="published, freezing scaling",
-        at=tuple(map(log, gammas)),
-        order=tuple(diffusion_scaled(gamma, kappa) for gamma in gammas),
-        chi=tuple(viscosity_scaled(gamma, kappa) for gamma in gammas),
+def _system(
+    volume: SystemResult,
+    points: Iterable[TransitionPoint],
+    *,
+    curve: TransitionCurve | None = None,
+    result: float | None = None,
+    error: float | None = None,
+) -> TransitionSystem:
+    return TransitionSystem(
+        system=volume.system,
+        points=tuple(points),
+        curve=curve,
+        result=result,
+        error=error,
+        established=volume.established,
     )
 
 
@@ -313,41 +345,7 @@ def _as_estimate(mean: float, error: float, n: int) -> Estimate:
     return Estimate(mean=mean, error=error, error_error=0.0, tau_int=0.5, tau_int_error=0.0, window=0, n=n)
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def plasma_csv(result: CampaignResult) -> str:
-    """Return what was found as a table: points and curves of transport, or the rate of every trajectory.
-
-    Gamma is what was measured; along a curve it is the coordinate.
-    """
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    if freezing := freezing_of_boxes(result):
-        writer.writerow(["system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"])
-        for volume, frozen in zip(result.systems, freezing, strict=True):
-            for one in frozen.trajectories:
-                rate = "" if one.rate is None else one.rate
-                writer.writerow([volume.system[0], one.chain, one.gamma, rate, one.time, one.began, one.ended])
-        return text.getvalue()
-    columns = ("D", "D_error", "eta", "eta_error")
-    writer.writerow(["system", "what", "gamma", *columns])
-    for volume, found in zip(result.systems, transport_of_boxes(result), strict=True):
-        for p in found.points:
-            writer.writerow([
-                volume.system[0], "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error
-            ])  # fmt: skip
-        for gamma, *values in curve_rows(found.curve):
-            writer.writerow([volume.system[0], "curve", gamma, *values])
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()
-
-
-def curve_rows(curve: TransportCurve | None) -> list[tuple[float, ...]]:
-    """Return Gamma, D*, its error, eta*, its error along a curve."""
-    if curve is None:
-        return []
-    logs = zip(
-        curve.at, curve.log_diffusion, curve.log_diffusion_error, curve.log_viscosity, curve.log_viscosity_error,
-        strict=True,
-    )  # fmt: skip
-    return [(exp(at), exp(d), exp(d) * de, exp(v), exp(v) * ve) for at, d, de, v, ve in logs]

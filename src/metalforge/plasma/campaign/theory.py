@@ -217,9 +217,9 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
     @property
     def report(self) -> "Report":
         """Transport and freezing."""
-        from .report import PlasmaReport
+        from .report import FreezingReport, TransportReport
 
-        return PlasmaReport()
+        return TransportReport() if self.look_for == "map" else FreezingReport()
 
     def bytes_of(self, dims: System) -> int:
         """Return what the particles of a box, their lists and the frames of a block take."""
