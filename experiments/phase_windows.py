@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec
 
 from .cache import cached_arrays
-from .chains import sweeping
+from .chains import measured, sweeping
 
 OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 
@@ -68,7 +68,7 @@ def _run_chains(spec: PhaseCorpusSpec) -> dict[str, NDArray[np.float64]]:
                 heatbath=spec.sweeps,
             )
             chain = sweeping(asked, warmup=spec.warmup, observed=OBSERVED)
-            spatial, temporal, loop = chain.measure(spec.updates).T
+            spatial, temporal, loop = measured(chain, spec.updates).T
             found[f"{part}{i}"] = np.column_stack([spatial, temporal, temporal - spatial, loop])
     return found
 

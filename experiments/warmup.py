@@ -30,7 +30,7 @@ from metalforge.conductor.scores import CouplingInterval
 from metalforge.lattice.chain import ChainSpec
 
 from .cache import cached_arrays
-from .chains import Start, sweeping
+from .chains import Start, measured, sweeping
 from .heads.scores import chains_to_see, least_seen, over_couplings
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread, words
 
@@ -119,7 +119,7 @@ def _run(r: WarmUpRecipe) -> Doubles:
     starts: tuple[Start, Start] = ("hot", "cold")
     first = ChainSpec(dims=r.dims, beta=r.beta, seed=r.seed, precision="f32")
     specs = [msgspec.structs.replace(first, stream=r.stream + k, start=starts[k % 2]) for k in range(r.chains)]
-    return np.stack([sweeping(spec).measure(r.updates) for spec in specs]).astype(np.float32).astype(np.float64)
+    return np.stack([measured(sweeping(spec), r.updates) for spec in specs]).astype(np.float32).astype(np.float64)
 
 
 def rule_length(monitor: Monitor, plaquette: Doubles, loop: Doubles) -> int:

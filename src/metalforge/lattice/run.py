@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.observables import Measured
-from metalforge.core.rows import PHASES, ChainFaultError, LoggedRun, Phase, Row, Rowed, RowLog, RunNotes
+from metalforge.core.rows import ChainFaultError, LoggedRun, Phase, Row, Rowed, RowLog, RunNotes
 
 from .chain import Chain
 from .observables import COLUMNS, Columns
@@ -44,9 +43,8 @@ _NOTES = msgspec.json.Decoder(RunNotes[WarmUp])
 class ChainRun(LoggedRun[WarmUp]):
     """A chain that moves update by update, with its rows in `log`.
 
-    A row's observables are those of the configuration after its update; only configurations of the phases in `measures`
-    are looked at. `besides` are measured on the links of some updates. `seconds` is what the updates took, without
-    measurements.
+    A row's observables are those of the configuration after its update; `besides` are measured on the links of some
+    updates. `seconds` is what the updates took, without measurements.
     """
 
     def __init__(
@@ -56,14 +54,12 @@ class ChainRun(LoggedRun[WarmUp]):
         names: Sequence[str],
         *,
         fill: float = math.nan,
-        measures: tuple[Phase, ...] = PHASES,
         besides: Measured = NOTHING_BESIDES,
     ) -> None:
         super().__init__(warmup, RowLog(names, fill=fill, held=besides.names))
         self.chain, self.besides = chain, besides
         self.seconds, self.updates = 0.0, 0
         """Of this process."""
-        self._measures = measures
         observables = named(names)
         self._of_links = [o for o in observables if o.of == "links" and o.name not in self.besides.names]
         self._of_update = [o for o in observables if o.of == "update"]
@@ -125,17 +121,6 @@ class ChainRun(LoggedRun[WarmUp]):
         if count < len(whole):
             raise self._infinite()
 
-    def measure(self, updates: int) -> NDArray[np.float64]:
-        """Make so many measured updates, after the rest of the warm-up, and return their rows; none are kept."""
-        while self.phase != "measure":
-            self.step()
-        begin = self.log.end
-        for _ in range(updates):
-            self.step()
-        rows = np.array([column[begin - self.log.first :] for column in self.log.columns.values()]).T
-        self.log.forget(self.log.end)
-        return rows
-
     def verify(self, update: int, recorded: Rowed, *, exact: bool = True) -> None:
         """Compare a row that was computed again with the recorded one (`RowLog.verify`).
 
@@ -162,8 +147,6 @@ class ChainRun(LoggedRun[WarmUp]):
         return run
 
     def _measure(self, look: Look, phase: Phase) -> dict[str, float]:
-        if phase not in self._measures:
-            return {}
         values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
         if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
             raise self._infinite()

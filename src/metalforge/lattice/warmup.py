@@ -29,13 +29,11 @@ TUNE_EVERY = 6
 class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How far a warm-up of `total` updates has come, the first `quenched` of them heat bath sweeps without fermions.
 
-    `window` holds dH since the last look. Where `untested` says how many trajectories have no accept test, nothing is
-    tuned either: the chain runs with its own parameters from the first update on.
+    `window` holds dH since the last look.
     """
 
     window: tuple[float, ...] = ()
     quenched: int = 0
-    untested: int | None = None
 
     @property
     def is_quenched(self) -> bool:
@@ -50,8 +48,7 @@ class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def first_tested(self) -> int:
         """The first of its updates that has an accept test, where these are trajectories."""
-        untested = (self.total - self.quenched) // 3 if self.untested is None else self.untested
-        return self.quenched + untested
+        return self.quenched + (self.total - self.quenched) // 3
 
     def tests(self, spec: ChainSpec) -> bool:
         """Return whether the next update has an accept test."""
@@ -62,10 +59,7 @@ def warm_up_step(chain: Chain, state: WarmUp, probe: "EnergyProbe | None" = None
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
     if state.is_quenched:
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
-    tuned = state.untested is None
-    info = chain.update(accept_always=not state.tests(chain.spec), adapting=tuned, probe=probe)
-    if not tuned:
-        return msgspec.structs.replace(state, done=state.done + 1), info
+    info = chain.update(accept_always=not state.tests(chain.spec), adapting=True, probe=probe)
     done, total = state.done - state.quenched, state.total - state.quenched
     window = () if info.delta_h is None else (*state.window, info.delta_h)
     if len(window) == TUNE_EVERY:

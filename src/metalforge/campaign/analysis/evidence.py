@@ -146,7 +146,7 @@ def finding_of(points: Sequence[PointSeries], plan: PlannedPoints, *, seed: int,
 
 def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bootstrap: int) -> Finding:
     missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
-    visited = _at_least("points visited", plan.visited, plan.points, missing)
+    visited = at_least("points visited", plan.visited, plan.points, missing)
     try:
         found = locate(points, seed=seed, n_bootstrap=n_bootstrap)
     except NotLocated as problem:
@@ -172,8 +172,8 @@ def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
     items = [
         *around,
         changes,
-        _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near {peak.result:.5g}"),
-        _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near {peak.result:.5g}"),
+        at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near {peak.result:.5g}"),
+        at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near {peak.result:.5g}"),
         _largest("pull of chi", found, pulls.chi),
         _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
         _shares(found),
@@ -205,14 +205,14 @@ def _around(peak: Transition, near: Sequence[MeasuredChain]) -> tuple[list[Evide
     items, wants = [], []
     for name, coordinate, reach in places:
         count = sum(abs(chain.coordinate - coordinate) <= reach for chain in near)
-        items.append(_at_least(name, count, 1, f"within {reach:.2g} of {coordinate:.5g}"))
+        items.append(at_least(name, count, 1, f"within {reach:.2g} of {coordinate:.5g}"))
         if not items[-1].holds:
             wants.append(Want(coordinate=coordinate, reach=reach, start="", item=name))
     starts = {chain.point.start for chain in near}
     if near and "" not in starts:
         name = "starts near the peak"
         other = "cold" if starts == {"hot"} else "hot"
-        items.append(_at_least(name, len(starts), 2, f"a chain from a {other} start near {peak.result:.5g}"))
+        items.append(at_least(name, len(starts), 2, f"a chain from a {other} start near {peak.result:.5g}"))
         if not items[-1].holds:
             wants.append(Want(coordinate=peak.result, reach=peak.width, start=other, item=name))
     return items, tuple(wants)
@@ -221,7 +221,7 @@ def _around(peak: Transition, near: Sequence[MeasuredChain]) -> tuple[list[Evide
 def _overlap(peak: Transition, near: Sequence[MeasuredChain]) -> Evidence:
     pairs = [(overlap(low, high), low[0].coordinate, high[0].coordinate) for low, high in pairwise(neighbours(near))]
     least, low, high = min(pairs, default=(0.0, peak.result - peak.width, peak.result + peak.width))
-    return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between {low:.5g} and {high:.5g}")
+    return at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between {low:.5g} and {high:.5g}")
 
 
 # -- phases ---------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _crossings(
     help = f"longer chains near {peak.result:.5g}, or exchange; {where}"
     pays = exchange_pays([p for p in points if abs(p.coordinate - peak.result) <= peak.width], points, low, high)
     want = Want(coordinate=peak.result, reach=peak.width, start=EXCHANGE, item=name)
-    return _at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
+    return at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
 
 
 def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> bool:
@@ -310,7 +310,7 @@ def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
     value, limit = float(abs(pulls[worst])), pull_limit(judged.size)
     coordinate = found.chains[worst].coordinate
     text = f"of {judged.size} chains, that at {coordinate:.5g} is so many standard errors from all chains together"
-    return Evidence(name=name, holds=value <= limit, value=value, needed=limit, at_most=True, text=text)
+    return at_most(name, value, limit, text)
 
 
 def pull_limit(chains: int) -> float:
@@ -329,5 +329,11 @@ def _shares(found: Located) -> Evidence:
     return _largest(name, found, pulls)
 
 
-def _at_least(name: str, value: float, needed: float, text: str) -> Evidence:
+def at_least(name: str, value: float, needed: float, text: str) -> Evidence:
+    """Return an item that holds where the number found is not below the number needed."""
     return Evidence(name=name, holds=value >= needed, value=float(value), needed=float(needed), text=text)
+
+
+def at_most(name: str, value: float, needed: float, text: str) -> Evidence:
+    """Return an item that holds where the number found is not above the number needed."""
+    return Evidence(name=name, holds=value <= needed, value=value, needed=needed, at_most=True, text=text)

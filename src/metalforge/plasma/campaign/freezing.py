@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.analysis.crossing import Crossing, crossing_of
-from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints
+from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints, at_least, at_most
 from metalforge.core.steering import Observation
 
 from .transport import MOST_DRIFT, SegmentRows, drift_of
@@ -157,26 +157,22 @@ def find_freezing(rows: Sequence[SegmentRows], plan: PlannedPoints) -> FreezingF
 def _evidence(
     rows: Sequence[SegmentRows], seen: Sequence[PhaseGrowth], found: Crossing | None, plan: PlannedPoints
 ) -> tuple[Evidence, ...]:
-    def item(name: str, value: float, needed: float, text: str, *, at_most: bool = False) -> Evidence:
-        holds = value <= needed if at_most else value >= needed
-        return Evidence(name=name, holds=holds, value=value, needed=needed, at_most=at_most, text=text)
-
     rated = [one for one in seen if one.rate is not None]
     melted, grown = sum(one.phase < 0 for one in rated), sum(one.phase > 0 for one in rated)
     items = [
-        item("points visited", plan.visited, plan.points, "some first points have no complete visit yet"),
-        item("rates of growth", len(rated), FEWEST_RATES, "more trajectories that have both phases"),
-        item("crystals that melted", melted, FEWEST_OF_A_KIND, "trajectories at a weaker coupling"),
-        item("crystals that grew", grown, FEWEST_OF_A_KIND, "trajectories at a stronger coupling"),
+        at_least("points visited", plan.visited, plan.points, "some first points have no complete visit yet"),
+        at_least("rates of growth", len(rated), FEWEST_RATES, "more trajectories that have both phases"),
+        at_least("crystals that melted", melted, FEWEST_OF_A_KIND, "trajectories at a weaker coupling"),
+        at_least("crystals that grew", grown, FEWEST_OF_A_KIND, "trajectories at a stronger coupling"),
     ]
     if found is None:
-        return (*items, item("line that rises", 0.0, STEEP, "rates do not rise with the coupling yet"))
+        return (*items, at_least("line that rises", 0.0, STEEP, "rates do not rise with the coupling yet"))
     gammas = [math.log(one.gamma) for one in rated]
     beyond = max(min(gammas) - found.at, found.at - max(gammas))
     return (
         *items,
-        item("line that rises", found.steep, STEEP, "errors by which its slope is above zero: more trajectories"),
-        item("beyond the trajectories", beyond, 0.0, "the crossing is where nothing was measured", at_most=True),
-        item("error of ln Gamma_m", found.error, NARROW, "more trajectories near it", at_most=True),
-        item("energy drift [kT]", max(map(drift_of, rows)), MOST_DRIFT, "a smaller `plasma.dt`", at_most=True),
+        at_least("line that rises", found.steep, STEEP, "errors by which its slope is above zero: more trajectories"),
+        at_most("beyond the trajectories", beyond, 0.0, "the crossing is where nothing was measured"),
+        at_most("error of ln Gamma_m", found.error, NARROW, "more trajectories near it"),
+        at_most("energy drift [kT]", max(map(drift_of, rows)), MOST_DRIFT, "a smaller `plasma.dt`"),
     )

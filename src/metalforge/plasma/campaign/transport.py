@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints
+from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints, at_least, at_most
 from metalforge.campaign.analysis.smooth import SmoothCurve, level_errors
 from metalforge.campaign.findings import ERROR_ITEM
 from metalforge.core.steering import Observation
@@ -242,12 +242,6 @@ def _evidence(
     high: float,
     target: float | None,
 ) -> tuple[Evidence, ...]:
-    def at_most(name: str, value: float, needed: float, text: str) -> Evidence:
-        return Evidence(name=name, holds=value <= needed, value=value, needed=needed, at_most=True, text=text)
-
-    def at_least(name: str, value: float, needed: float, text: str) -> Evidence:
-        return Evidence(name=name, holds=value >= needed, value=float(value), needed=float(needed), text=text)
-
     items = [at_least("points visited", plan.visited, plan.points, "some first points have no complete visit yet")]
     if not rows or curve is None:
         text = "three couplings with segments enough"
