@@ -27,7 +27,6 @@ from typing import TypeAlias
 import numpy as np
 
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import label_of
 from metalforge.conductor.scaling import transition_of
 from metalforge.core.arrays import Doubles
 from metalforge.lattice.campaign.theory import quenched_length
@@ -35,6 +34,7 @@ from metalforge.statistics import gamma_method, mser
 
 from . import heuristics
 from .curves import curve_at, fit_curve_over, in_own_unit
+from .head_kinds import label_of
 from .labels import WARMING, Example
 from .training import BASE, label_rows
 

@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.conductor.features import SWEEPS
-from metalforge.conductor.layouts import TRAJECTORIES, label_of
 from metalforge.conductor.scores import CouplingInterval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .baselines import says
+from .head_kinds import TRAJECTORIES, label_of
 from .labels import WARMING, Equilibrium, Example, Labeller
 from .predictions import values_of
 from .scores import StopRule, StopStudy, over_couplings

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.conductor.layouts import PEAK, TRAJECTORIES, label_of
+from metalforge.conductor.layouts import PEAK
 from metalforge.conductor.scaling import ScalingCurve, scaled_coupling, transition_curve, two_loop_peak
 from metalforge.conductor.scores import HeadScore, skill_interval
 from metalforge.core.arrays import Doubles
@@ -27,6 +27,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 
 from .baselines import baselines_for
+from .head_kinds import TRAJECTORIES, label_of
 from .labels import Example, jittered, supposing
 from .predictions import layout_of, predictions, values_of
 from .routes import ROUTES, Route

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.conductor.features import SWEEPS
-from metalforge.conductor.layouts import label_of
 from metalforge.core.arrays import Doubles
 
+from .head_kinds import label_of
 from .labels import RELAXED, Example
 from .predictions import values_of
 from .scores import FaultGate, FaultScore

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11, PEAK, TRAJECTORIES, label_of
+from metalforge.conductor.layouts import CONDUCTOR_11, PEAK
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadBase, HeadLayout, HeadSpec
@@ -36,6 +36,7 @@ from metalforge.reservoir.training import collect
 from metalforge.reservoir.weights import EsnWeights, Ranges
 
 from .curves import curve_at, fit_curve_over
+from .head_kinds import TRAJECTORIES, label_of
 from .labels import Example
 
 RIDGES = tuple(10.0**k for k in range(-1, 6))

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.conductor.plasma.heads import HEADS
-from metalforge.conductor.plasma.scores import StopScore
 from metalforge.core.arrays import Doubles
 from metalforge.plasma.replicas import FEWEST_SEGMENTS
 from metalforge.plasma.transport import transport
 
 from .baselines import StateCurve
 from .corpus import PlasmaRecord
+from .scores import StopScore
 
 TARGETS = (0.1, 0.05)
 MEMORY = 10.0

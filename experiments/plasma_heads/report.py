@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metalforge.conductor.plasma.heads import said_of
-from metalforge.conductor.plasma.scores import StopScore, TransportEvaluation, TransportScore
+from metalforge.conductor.plasma.scores import TransportScore
 from metalforge.core.pages import Paragraphs, TextTable
 
 from .corpus import PlasmaCorpus
 from .early_stop import VISCOSITY, stop_transport
+from .scores import StopScore, TransportEvaluation
 from .tasks import judge_transport
 from .training import ROUTES, Route, TransportHeads, inputs_of
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from metalforge.conductor.plasma.heads import HEADS, LAYOUT
-from metalforge.conductor.plasma.scores import TransportEvaluation
 from metalforge.core.pages import TextTable
 from metalforge.core.schema import HeadLayout
 from metalforge.native.engine import Engine
@@ -14,6 +13,7 @@ from .corpus import PlasmaCorpus, PlasmaEntry, PlasmaRecord
 from .corpus_runs import record_plasma
 from .grids import PLASMA_GRIDS, plasma_entries
 from .report import evaluate_transport, transport_tables
+from .scores import TransportEvaluation
 from .tasks import parts_of
 from .training import heads_of, train_transport
 

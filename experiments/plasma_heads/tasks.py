@@ -18,13 +18,14 @@ from functools import partial
 import numpy as np
 
 from metalforge.conductor.plasma.heads import HEADS, mean_states, said_of
-from metalforge.conductor.plasma.scores import BaselineScore, TestedPlasma, TransportScore, TransportStudy
+from metalforge.conductor.plasma.scores import TestedPlasma, TransportScore
 from metalforge.conductor.scores import skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .baselines import Rule, StateCurve, formula, left_out_curve, state_baselines, two_numbers
 from .corpus import PlasmaCorpus, PlasmaRecord
+from .scores import BaselineScore, JudgedStudy
 from .training import ROUTES, Route, TransportHeads, inputs_of, labels_of, ridge_by_point, said_on, train_transport
 from .windows import label_of_run, window_numbers
 
@@ -84,7 +85,7 @@ def parts_of(corpus: PlasmaCorpus) -> tuple[tuple[PlasmaRecord, ...], tuple[Plas
 
 def judge_transport(
     corpus: PlasmaCorpus, network: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
-) -> TransportStudy:
+) -> JudgedStudy:
     """Return what heads are worth on the test runs of a corpus."""
     train, test = parts_of(corpus)
     scores, baselines = [], []
@@ -109,7 +110,7 @@ def judge_transport(
     scores += _unseen(corpus, seed)
     errors = np.array([label_of_run(run).error for run in test])
     entries = [run.entry for run in test]
-    return TransportStudy(
+    return JudgedStudy(
         scores=tuple(scores),
         baselines=tuple(baselines),
         label_noise=tuple(np.sqrt(np.nanmean(errors**2, axis=0)).tolist()),

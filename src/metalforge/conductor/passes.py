@@ -30,9 +30,25 @@ class ConductorRun(Closing):
         assert weights.out_bias is not None
         assert weights.heads is not None
         self._weights, self._w_out, self._bias = weights, weights.w_out, weights.out_bias
-        self._dtype, self._width = weights.dtype, weights.outputs
         self._decode = decoder_of(weights.heads)
         self._base = BaseCurves(weights.heads, weights.features)
+
+    def run_conductor(self, x: ArrayLike) -> HeadValues:
+        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
+        frame = np.ascontiguousarray(x, self._weights.dtype)
+        return self._read(self._values(self._step(frame), frame), frame)
+
+    def through(self, frames: ArrayLike) -> HeadValues:
+        """Step through frames (steps, features) of one chain; return every head after each, (steps, width) by name.
+
+        The same bits as one after the other.
+        """
+        given = np.ascontiguousarray(frames, self._weights.dtype)
+        if given.ndim != 2 or given.shape[1] != self._weights.inputs or not np.all(np.isfinite(given)):
+            raise SpecError(f"frames are finite, of shape (steps, {self._weights.inputs}). Got {given.shape}")
+        if not len(given):
+            return self._read(np.empty((0, self._weights.outputs)), given)
+        return self._read(self._values(self._run(given), given), given)
 
     def _read(self, values: Doubles, frames: Reals) -> HeadValues:
         """Return decoded outputs, counted from their bases, by name."""
@@ -40,23 +56,20 @@ class ConductorRun(Closing):
         return HeadValues(values, self._decode.places)
 
     @abstractmethod
-    def through(self, frames: ArrayLike) -> HeadValues:
-        """Step through frames (steps, features) of one chain; return every head after each, (steps, width) by name.
-
-        The same bits as one after the other.
-        """
-
-    @abstractmethod
-    def run_conductor(self, x: ArrayLike) -> HeadValues:
-        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-
-    @abstractmethod
     def reset(self, *, batch: int | None = None) -> None:
         """Bring the state to rest, (units,) or (batch, units)."""
 
     @abstractmethod
-    def step(self, frame: Reals) -> Reals:
-        """Move the state by a frame; return the outputs of all heads."""
+    def _step(self, frame: Reals) -> Reals:
+        """Move the state by a frame, and return it."""
+
+    @abstractmethod
+    def _run(self, frames: Reals) -> Reals:
+        """Move the state by frames (steps, features); return the states after each."""
+
+    @abstractmethod
+    def _values(self, states: Reals, frames: Reals) -> Doubles:
+        """Return the decoded outputs for states (..., units) and the frames that led to them."""
 
 
 class SoftwarePass(ConductorRun):
@@ -66,8 +79,7 @@ class SoftwarePass(ConductorRun):
         super().__init__(weights)
         self._engine = Engine(weights, threads=1)
         self._readout = Affine(self._w_out, self._bias, first=weights.units).native
-        self._one_pass = self._engine.native.step_and_read
-        self._state, self._spare = init(weights), init(weights)
+        self._state = init(weights)
 
     @property
     def state(self) -> Reals:
@@ -80,49 +92,27 @@ class SoftwarePass(ConductorRun):
         given = np.array(value, self._weights.dtype)
         if given.shape[-1:] != (units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
             raise SpecError(f"a state is finite, ({units},) or (batch, units). Got shape {given.shape}")
-        self._state, self._spare = given, np.empty_like(given)
+        self._state = given
 
     def reset(self, *, batch: int | None = None) -> None:
         """Bring the state to rest."""
-        self.state = init(self._weights, batch)
+        self._state = init(self._weights, batch)
 
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-        frame, decode = np.ascontiguousarray(x, self._dtype), self._decode
-        if frame.ndim == 1:
-            values, state = np.empty(self._width), self._spare
-            try:
-                self._one_pass(self._state, frame, state, self._readout, decode.native, values)
-            except (TypeError, ValueError, OverflowError):
-                self._moved(frame)  # says what is wrong
-                raise
-            self._state, self._spare = state, self._state
-            return self._read(values, frame)
-        state = self._moved(frame)
-        values = np.empty((*state.shape[:-1], self._width))
-        self._readout.values(state, frame, decode.native, values)
+        frame, decode = np.ascontiguousarray(x, self._weights.dtype), self._decode
+        if frame.ndim != 1:
+            return super().run_conductor(frame)
+        values, state = np.empty(self._weights.outputs), np.empty_like(self._state)
+        try:
+            self._engine.native.step_and_read(self._state, frame, state, self._readout, decode.native, values)
+        except (TypeError, ValueError, OverflowError):
+            self._step(frame)  # says what is wrong
+            raise
+        self._state = state
         return self._read(values, frame)
 
-    def through(self, frames: ArrayLike) -> HeadValues:
-        """Step through frames (steps, features) of one chain; return every head after each."""
-        given = checked_frames(frames, self._weights)
-        values = np.empty((len(given), self._width))
-        if len(given):
-            states = self._engine.run(given, self._state)
-            self._readout.values(states, given, self._decode.native, values)
-            self._state = states[-1].copy()
-        return self._read(values, given)
-
-    def step(self, frame: Reals) -> Reals:
-        """Move the state by a frame; return the outputs of all heads."""
-        given = np.ascontiguousarray(frame, self._dtype)
-        state = self._moved(given)
-        outputs: Reals = np.empty((*state.shape[:-1], self._width), self._dtype)
-        self._readout.outputs(state, given, outputs)
-        return outputs
-
-    def _moved(self, frame: Reals) -> Reals:
-        """Move the state by a frame, and return it."""
+    def _step(self, frame: Reals) -> Reals:
         try:  # the kernel looks at shapes and for numbers that are not finite: once is enough
             self._state = self._engine.step(self._state, frame)
         except (OverflowError, ValueError) as error:
@@ -134,13 +124,15 @@ class SoftwarePass(ConductorRun):
             raise SpecError(f"a frame cannot be stepped: {error}") from error
         return self._state
 
+    def _run(self, frames: Reals) -> Reals:
+        states = self._engine.run(frames, self._state)
+        self._state = states[-1].copy()
+        return states
+
+    def _values(self, states: Reals, frames: Reals) -> Doubles:
+        values = np.empty((*states.shape[:-1], self._weights.outputs))
+        self._readout.values(states, frames, self._decode.native, values)
+        return values
+
     def close(self) -> None:
         """Nothing is held."""
-
-
-def checked_frames(frames: ArrayLike, weights: EsnWeights) -> Reals:
-    """Return frames (steps, features) in the type of the weights; raises where they are none."""
-    given = np.ascontiguousarray(frames, weights.dtype)
-    if given.ndim != 2 or given.shape[1] != weights.inputs or not np.all(np.isfinite(given)):
-        raise SpecError(f"frames are finite, of shape (steps, {weights.inputs}). Got {given.shape}")
-    return given

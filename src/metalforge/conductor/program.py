@@ -6,16 +6,8 @@ r"""One reservoir, many heads, one pass: what the design documents call the cond
 
 The chip refuses several outputs from one layer, so a fan-out of eleven small layers, as the design documents draw it,
 does not exist; eleven heads are the rows of one. A query therefore costs two calls on the device, whatever the number
-of heads, and `explain` shows that the chip's own count hardly moves with it: one processor for the reservoir, one for
-the heads. The design documents count otherwise, and that is kept for profiles with the accounting `neurons`, where
-reservoir and heads are *one* program and one call:
-
-    NPs = 179 + 12 N          203, 227, 275, 311, 419, 839 for N = 2, 4, 8, 11, 20, 55
-
-That program has no host between its layers, so its activation would be the chip's bounded ReLU. Three more of the
-design's figures do not follow from its own: 10.4 uJ per pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
-1.4 uJ of design document 000; a batch of 8 in 3.12 ms is 7 times slower than 8 passes of 54 us; and the chip has 78
-processors.
+of heads. The design documents count reservoir and heads as *one* program and one call, of 179 + 12 N NPs for N heads;
+the profile `akd1000-claimed` keeps that count.
 """
 
 from dataclasses import dataclass
@@ -34,8 +26,6 @@ from .passes import ConductorRun, SoftwarePass
 
 if TYPE_CHECKING:  # programs that run in software load nothing of a device
     from metalforge.substrates.npu.device import NpuDevice
-
-    from .explanation import Explanation
 
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
 
@@ -126,12 +116,6 @@ class ConductorProgram:
         else:
             BaseCurves(self.heads, self.weights.features).add(values.vector, inputs)
         return values
-
-    def explain(self) -> "Explanation":
-        """Return what this program, and programs of 2 to 55 heads, take under every shipped profile; printable."""
-        from .explanation import explanation_of
-
-        return explanation_of(self.weights)
 
     def run_on(
         self, device: "NpuDevice | None" = None, *, precision: str = "W8A8", calibration: ArrayLike | None = None

@@ -186,48 +186,6 @@ def test_a_head_that_moves_keeps_the_curve_that_it_was_fitted_with():
     assert moved.heads["schedule"].base is not msgspec.UNSET
 
 
-def test_fifty_five_heads_are_one_layer_still():
-    builder = ConductorProgram.builder().reservoir_dims(50, 128)
-    for i in range(55):
-        builder.add_head(f"head{i}", 1, "linear")
-    program = builder.build()
-    rows = {(row.heads, row.profile): row for row in program.explain()}
-    assert {2, 4, 8, 11, 20, 55} == {heads for heads, _ in rows}
-    published = rows[55, "akd1000-published"]
-    assert not published.refused
-    assert published.query.latency.value < 1.3 * rows[2, "akd1000-published"].query.latency.value
-
-
-def test_the_scaling_table_of_the_seed_under_its_own_profile():
-    """Reservoir and heads are one program there: 179 NPs and 12 a head, one call of 54 us."""
-    program = ConductorProgram.builder().reservoir_dims(50, 128).add_layout(CONDUCTOR_11).build()
-    rows = [row for row in program.explain() if row.profile == "akd1000-claimed" and row.heads == row.outputs]
-    seed = [(2, 203, 797), (4, 227, 773), (8, 275, 725), (11, 311, 689), (20, 419, 581), (55, 839, 161)]
-    assert [(row.heads, row.taken, row.free) for row in rows] == seed
-    for row in rows:
-        assert row.step.latency.value == pytest.approx(54e-6)
-        assert row.query.latency.value == 0
-        assert row.step.energy.value == pytest.approx(1.4e-6)
-    two_wide = next(row for row in program.explain() if row.outputs == 12 and row.profile == "akd1000-claimed")
-    assert (two_wide.heads, two_wide.taken) == (11, 311)  # a head of two outputs is one head
-    many = ConductorProgram.builder().reservoir_dims(50, 128)
-    for i in range(69):
-        many.add_head(f"head{i}", 1, "linear")
-    refused = next(row for row in many.build().explain() if (row.heads, row.profile) == (69, "akd1000-claimed"))
-    assert "takes 1007 NPs" in refused.refused
-
-
-def test_under_published_figures_heads_are_one_layer_on_one_processor():
-    program = ConductorProgram.builder().reservoir_dims(50, 128).add_layout(CONDUCTOR_11).build()
-    rows = [row for row in program.explain() if row.profile == "akd1000-published"]
-    assert {(row.unit, row.taken, row.free) for row in rows} == {("processors", 2, 20)}
-    assert all(row.step.latency.value > 650e-6 for row in rows)
-    text = str(program.explain())
-    assert text.startswith("modelled from the profile of the row")
-    assert any(line.split()[:4] == ["11", "12", "akd1000-claimed", "311"] for line in text.splitlines())
-    assert len(text.splitlines()) == 2 + len(program.explain())
-
-
 def test_a_batch_of_eight_on_the_device_is_two_calls_and_equals_eight_alone():
     program = ConductorProgram(weights=trained(CONDUCTOR_11))
     frames = np.random.default_rng(0).normal(size=(4, 8, 50)) * 0.5

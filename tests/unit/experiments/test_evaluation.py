@@ -6,10 +6,9 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from metalforge.conductor.trust import IN_A_ROW
 
 from experiments.heads.baselines import baselines_for
-from experiments.heads.early_stop import choose_factor, stop_study
+from experiments.heads.early_stop import IN_A_ROW, choose_factor, stop_study
 from experiments.heads.evaluation import evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
 from experiments.heads.predictions import predictions
@@ -157,7 +156,7 @@ def test_chains_of_neither_phase_are_scored_apart(trained, chains):
     unclear = [replace(e, ambiguous=True) for e in clear[:3]]
     again = neither_phase(trained, chains.train, [*unclear, *clear[3:]])
     assert again is not None
-    assert again.records == 3
+    assert again.chains == 3
     assert again.value is not None
     assert 0 <= again.value <= 1
     assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from experiments.heads.head_kinds import LABEL_OF
 from experiments.heads.labels import (
     LABELS,
     NEAR,
@@ -18,7 +19,7 @@ from experiments.heads.labels import (
     jittered,
     supposing,
 )
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LABEL_OF
+from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.scaling import transition_curve, transition_of
 from reference.made_up_chains import TAU, chain, corpus, order, scan
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from metalforge.conductor.trust import trust_of
 
 from experiments.markdown import made_page
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
@@ -26,8 +25,7 @@ from experiments.plasma_heads.training import (
     said_on,
     train_transport,
 )
-from metalforge.conductor.layouts import CONDUCTOR_11, PLASMA_2, fed_by
-from metalforge.conductor.plasma.acting import HeadStop, ShippedTransport, conductor_on_plasma, shipped_transport
+from metalforge.conductor.plasma.acting import HeadStop, ShippedTransport, shipped_transport
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
 from metalforge.conductor.plasma.heads import HEADS, said_of
 from metalforge.core.errors import SpecError
@@ -137,17 +135,6 @@ def test_weights_of_another_layout_are_refused(corpus):
 
     with pytest.raises(SpecError):
         heads_of(default_weights(), corpus.part("train"))
-
-
-def test_conductor_11_has_its_transport_heads_on_plasma_alone():
-    lattice = fed_by(CONDUCTOR_11, "metalforge-features-2")
-    assert [h.name for h in lattice.heads if not h.available] == list(PLASMA_2.names)
-    weights = conductor_on_plasma()
-    assert [h.name for h in weights.heads.heads if h.available] == list(PLASMA_2.names)
-    trust = trust_of(weights.heads)
-    assert trust.marked("phase") == "unavailable: needs lattice input"
-    assert trust.marked("transport_eta") is None
-    assert trust_of(lattice).marked("transport_eta") == "unavailable: needs plasma input"
 
 
 def small_run(particles=226, **more):

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.conductor.layouts import CONDUCTOR_11, fed_by, migrate
 from metalforge.core.arrays import Doubles
 from metalforge.plasma.observables import Quoted
 from metalforge.plasma.references import melting_gamma
@@ -25,9 +24,9 @@ from metalforge.plasma.spec import SAMPLE_TIME, PlasmaSpec
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .frames import FRAME_TIME, SCHEMA, SETTLED, Looks, PlasmaFrames
+from .frames import FRAME_TIME, SETTLED, Looks, PlasmaFrames
 from .heads import HEADS, LAYOUT, said_of, taught_diffusion
-from .scores import TransportEvaluation
+from .scores import TransportScores
 
 ROUTE = "f32-software"
 
@@ -36,7 +35,7 @@ class ShippedTransport(NamedTuple):
     """The network that comes with the package, and what it scored."""
 
     weights: EsnWeights
-    scores: TransportEvaluation
+    scores: TransportScores
 
 
 @cache
@@ -45,13 +44,8 @@ def shipped_transport() -> ShippedTransport:
     folder = files("metalforge.conductor") / "data"
     with as_file(folder / f"{LAYOUT}.safetensors") as path:
         weights = load_weights(path)
-    scores = msgspec.json.decode((folder / f"{LAYOUT}.json").read_bytes(), type=TransportEvaluation)
+    scores = msgspec.json.decode((folder / f"{LAYOUT}.json").read_bytes(), type=TransportScores)
     return ShippedTransport(weights, scores)
-
-
-def conductor_on_plasma() -> EsnWeights:
-    """Return the network of the package with the heads of conductor-11: on plasma its transport heads alone speak."""
-    return migrate(shipped_transport().weights, fed_by(CONDUCTOR_11, SCHEMA.name))
 
 
 class WindowReader:
@@ -120,7 +114,7 @@ class HeadStop:
         return all((one.error or math.inf) <= self.target * one.mean for one in weighed)
 
 
-def _why_not(runs: Sequence[PlasmaRun], scores: TransportEvaluation) -> str | None:
+def _why_not(runs: Sequence[PlasmaRun], scores: TransportScores) -> str | None:
     """Return why heads do not end these runs; None where they may."""
     if without := [head for head in HEADS if not scores.trusted(head, ROUTE)]:
         return f"{without[0]} has no skill that is sure on held-out state points"

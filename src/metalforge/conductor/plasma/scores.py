@@ -1,4 +1,4 @@
-"""Scores of the transport heads: skill by task, head and route, and the simulation time that they save."""
+"""Scores of the transport heads: skill by task, head and route, and the runs on which they were measured."""
 
 import msgspec
 
@@ -18,15 +18,6 @@ class TransportScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     points: int
     runs: int
     trusted: bool = False
-
-
-class BaselineScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The error of a baseline on test runs: the root mean square of logarithms."""
-
-    task: str
-    head: str
-    baseline: str
-    rms: float
 
 
 class TestedPlasma(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,47 +42,19 @@ class TestedPlasma(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return None
 
 
-class TransportStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that was measured of the heads, but for when to stop."""
+class TransportStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of the heads, and on which runs they were measured."""
 
     scores: tuple[TransportScore, ...]
-    baselines: tuple[BaselineScore, ...]
-    label_noise: tuple[float, float]
-    """Root mean square of the errors of test labels, as their runs say them: nobody can be better."""
     left_out: tuple[float, float]
     """What heads were off on training state points that were left out."""
     tested_on: TestedPlasma
-    train_runs: int
-    test_runs: int
 
 
-class StopScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule for one target over test runs that reached it: lengths, errors and how often they cover."""
-
-    rule: str
-    target: float
-    runs: int
-    reached: int
-    """Within the length of the run; the others are counted with all of it."""
-    time: float
-    """The mean time until it stopped, in 1 / omega_p."""
-    atom_steps: float
-    """On the mean."""
-    saved: float
-    """Atom-steps saved, as a share of what the jackknife's rule takes."""
-    coverage_68: float
-    coverage_95: float
-    rms: float
-    """Of what was left against the other runs."""
-
-
-class TransportEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Scores of the two heads on held-out runs, and the time that they save."""
+class TransportScores(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of the two heads on held-out runs."""
 
     study: TransportStudy
-    stops: tuple[StopScore, ...]
-    test_seeds: tuple[int, ...]
-    corpus_sha256: str
 
     def trusted(self, head: str, route: str = "f32-software") -> bool:
         """Return whether a head has skill with its parameters hidden, on a route."""
