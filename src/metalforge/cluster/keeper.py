@@ -6,7 +6,6 @@ them (PR_SET_PDEATHSIG, which Ray's starter sets), so it must be the main one.
 
 import importlib
 import os
-import selectors
 import signal
 import socket
 import sys
@@ -14,19 +13,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from metalforge.core.files import replacing
+from metalforge.pipeline.ray_ import first_line
 
-from .local import RECORD, SOCKET, Added, AddNode, ClusterFolder, ClusterRecord, LocalNode
+from .local import RECORD, SOCKET, ClusterFolder, ClusterRecord, LocalNode
 from .marked import RAYLET, kill_all, mark_of, marking
 
 _STORE_BYTES = 80 << 20  # the least that Ray takes; configurations never pass through it
 _SERVERS = (RAYLET, "gcs_server")
-_LOOK_S = 30.0  # between looks for drivers and actors
+_LOOK_S, _NODES_S = 30.0, 0.25  # between looks for drivers and actors, and at the servers of nodes
 _REQUEST_S = 5.0
 
 
@@ -39,7 +40,6 @@ class Keeper:
         self._nodes: dict[int, tuple[Any, LocalNode]] = {}
         self._next = 0
         self._used = time.monotonic()
-        self._events = selectors.DefaultSelector()
 
     def add(self, cores: int) -> int:
         """Start a node, and return its number when it has joined."""
@@ -53,9 +53,6 @@ class Keeper:
             _listen(_stop)  # Ray has set its own
         pids = {kind: process.pid for kind, process in node.live_processes()}
         self._nodes[number] = node, LocalNode(number=number, id=node.node_id, pid=pids[RAYLET], cores=cores)
-        for kind in _SERVERS:
-            if kind in pids:  # a handle of a process can be read when the process has ended
-                self._events.register(os.pidfd_open(pids[kind]), selectors.EVENT_READ, number)
         self.write()
         return number
 
@@ -75,41 +72,37 @@ class Keeper:
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(str(self._place.temporary / SOCKET))  # in a folder that is this user's alone
             door.listen()
-            self._events.register(door, selectors.EVENT_READ, None)
+            door.settimeout(_NODES_S)
             self._used = time.monotonic()
             threading.Thread(target=self._watch_users, daemon=True).start()
             while 0 in self._nodes and time.monotonic() - self._used < self._idle_s:
-                for key, _ in self._events.select(timeout=min(_LOOK_S, self._idle_s / 4)):
-                    if key.data is None:
-                        self._answer(door)
-                    else:
-                        self._lost(key.data)
-                        self._events.unregister(key.fd)
-                        os.close(key.fd)
+                with suppress(TimeoutError):
+                    self._answer(door.accept()[0])
+                for number, (node, _) in tuple(self._nodes.items()):
+                    if any(kind in _SERVERS for kind, _ in node.dead_processes()):
+                        self._lost(number)
 
-    def _answer(self, door: socket.socket) -> None:
-        line, _ = door.accept()
-        with line, line.makefile("rb") as requests:
+    def _answer(self, line: socket.socket) -> None:
+        """Add the node that somebody asks for, by a line with the number of its cores; answer with its number."""
+        with line, line.makefile("rw") as talk:
             line.settimeout(_REQUEST_S)
             try:
-                wanted = msgspec.json.decode(requests.readline(), type=AddNode)
-                answer = Added(number=self.add(wanted.cores))
+                answer = str(self.add(int(talk.readline())))
             except Exception as error:  # of Ray's, whatever it is, or of who asks: the cluster goes on as it is
-                answer = Added(failure=str(error) or repr(error))
+                answer = first_line(error)
             self._used = time.monotonic()
             try:
-                line.sendall(msgspec.json.encode(answer) + b"\n")
+                print(answer, file=talk, flush=True)
             except OSError as error:
                 print(f"who asked for a node is gone: {error}")
 
     def _lost(self, number: int) -> None:
-        if number in self._nodes:
-            node, known = self._nodes.pop(number)
-            print(f"node {number} ({known.id}) is lost", flush=True)
-            kill_all(mark_of(self._place.cluster, number))
-            if number:
-                self._ray.remove_node(node, allow_graceful=False)
-                self.write()
+        node, known = self._nodes.pop(number)
+        print(f"node {number} ({known.id}) is lost", flush=True)
+        kill_all(mark_of(self._place.cluster, number))
+        if number:
+            self._ray.remove_node(node, allow_graceful=False)
+            self.write()
 
     def _watch_users(self) -> None:
         """Note when there was a driver or an actor last. In a thread: a head that hangs must not hang the keeper."""

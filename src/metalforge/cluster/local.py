@@ -69,19 +69,6 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     nodes: tuple[LocalNode, ...]
 
 
-class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Asks the keeper for one more node."""
-
-    cores: int
-
-
-class Added(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keeper's answer: the number of the node, or why there is none."""
-
-    number: int = -1
-    failure: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
     """Where the files of a cluster are. The token is the one thing that is there from beginning to end."""
@@ -204,44 +191,46 @@ class LocalCluster:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_NODE_S)
                 line.connect(str(self._place.temporary / SOCKET))
-                line.sendall(msgspec.json.encode(AddNode(cores=cores)) + b"\n")
-                with line.makefile("rb") as answers:
-                    answer = msgspec.json.decode(answers.readline(), type=Added)
-        except (OSError, msgspec.MsgspecError) as error:
+                with line.makefile("rw") as talk:
+                    print(cores, file=talk, flush=True)
+                    answer = talk.readline().strip()
+        except OSError as error:
             raise LocalClusterError(f"{self.folder}: the cluster does not answer ({error})") from error
-        if answer.failure:
-            raise LocalClusterError(f"{self.folder}: no node was added: {answer.failure}")
-        return self._node(answer.number)
+        if not answer.isdigit():
+            raise LocalClusterError(f"{self.folder}: no node was added: {answer or 'the cluster ended'}")
+        return self._node(int(answer))
 
     def remove_node(self, number: int, grace_s: float = GRACE_S) -> None:
         """Take a node away as a preempted machine goes: SIGTERM to what runs there, so many seconds, then the end."""
         mark = self._mark(number)
         told = workers(mark)
-        for pid in told:
-            send(pid, mark, signal.SIGTERM)
+        send(told, mark, signal.SIGTERM)
         wait_until(lambda: not any(is_marked(pid, mark) for pid in told), grace_s)
-        for pid in raylets(mark):  # which says goodbye to the head
-            send(pid, mark, signal.SIGTERM)
+        send(raylets(mark), mark, signal.SIGTERM)  # they say goodbye to the head
         wait_until(lambda: not raylets(mark), min(grace_s, 5.0))
-        self._end(number)
+        self._end(number, mark)
 
     def kill_node(self, number: int) -> None:
         """End a node and all that runs on it by SIGKILL, as a machine that is gone. With the head, the cluster ends."""
-        self._mark(number)
-        self._end(number)
+        self._end(number, self._mark(number))
+
+    def _end(self, number: int, mark: str) -> None:
+        kill_all(mark)
+        if not wait_until(lambda: all(node.number != number for node in self.nodes()), _STOP_S):
+            raise LocalClusterError(f"{self.folder}: node {number} was ended, but its keeper did not notice")
 
     def pause_node(self, number: int) -> None:
         """Stop a node's raylet (SIGSTOP): nobody reaches it, what runs there runs on. `resume_node` ends it."""
-        self._signal_raylet(number, signal.SIGSTOP)
+        send(raylets(self._mark(number)), self._mark(number), signal.SIGSTOP)
 
     def resume_node(self, number: int) -> None:
         """Let a raylet go on; one that the head has given up meanwhile ends by itself."""
-        self._signal_raylet(number, signal.SIGCONT)
+        send(raylets(self._mark(number)), self._mark(number), signal.SIGCONT)
 
     def stop(self) -> None:
         """End everything and remove every file; again is nothing."""
         keeper = mark_of(self._place.cluster, KEEPER)
-        send(self.keeper, keeper, signal.SIGTERM)
+        send([self.keeper], keeper, signal.SIGTERM)
         wait_until(lambda: not is_marked(self.keeper, keeper), _STOP_S)
         kill_all(f"{self._place.cluster}:")  # a keeper that hangs, or what one that was killed has left
         if self.folder.is_dir() and not wait_until(self._cleared, _STOP_S):
@@ -254,17 +243,6 @@ class LocalCluster:
             if lock is not None and there == self._place:
                 self._place.clear()
             return lock is not None or there not in (None, self._place)
-
-    def _end(self, number: int) -> None:
-        kill_all(mark_of(self._place.cluster, number))
-        gone = wait_until(lambda: all(node.number != number for node in self.nodes()), _STOP_S)
-        if not gone:
-            raise LocalClusterError(f"{self.folder}: node {number} was ended, but its keeper did not notice")
-
-    def _signal_raylet(self, number: int, signalled: signal.Signals) -> None:
-        mark = self._mark(number)
-        for pid in raylets(mark):
-            send(pid, mark, signalled)
 
     def _mark(self, number: int) -> str:
         return mark_of(self._place.cluster, self._node(number).number)

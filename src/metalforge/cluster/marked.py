@@ -7,7 +7,7 @@ also when the one who started it was killed. A process of node 2 of the cluster 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,15 +69,16 @@ def raylets(mark: str) -> list[int]:
     return found
 
 
-def send(pid: int, mark: str, signalled: signal.Signals) -> None:
-    """Signal a process if it still is the one that has the mark."""
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(pid)  # from here on the number cannot become another process's
-        try:
-            if is_marked(pid, mark):
-                signal.pidfd_send_signal(handle, signalled)
-        finally:
-            os.close(handle)
+def send(pids: Iterable[int], mark: str, signalled: signal.Signals) -> None:
+    """Signal those of some processes that still are the ones that have the mark."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)  # from here on the number cannot become another process's
+            try:
+                if is_marked(pid, mark):
+                    signal.pidfd_send_signal(handle, signalled)
+            finally:
+                os.close(handle)
 
 
 def wait_until(met: Callable[[], bool], seconds: float, every: float = 0.02) -> bool:
@@ -94,17 +95,14 @@ def kill_all(mark: str) -> None:
     As a machine goes that loses its power: raylets stand still from the first moment and go last, so that none of them
     can start another worker, and nobody is left who could tell the head of a death.
     """
+    still = raylets(mark)
+    send(still, mark, signal.SIGSTOP)
+    for spared in (still, []):
 
-    def end(whose: Callable[[], list[int]]) -> None:
-        def gone() -> bool:
-            for pid in (left := whose()):
-                send(pid, mark, signal.SIGKILL)
+        def gone(spared: list[int] = spared) -> bool:
+            left = [pid for pid in marked(mark) if pid not in spared]
+            send(left, mark, signal.SIGKILL)
             return not left
 
         if not wait_until(gone, _GONE_S):
-            raise MetalforgeError(f"processes {whose()} did not end within {_GONE_S:g} s after SIGKILL")
-
-    for pid in (still := raylets(mark)):
-        send(pid, mark, signal.SIGSTOP)
-    end(lambda: [pid for pid in marked(mark) if pid not in still])
-    end(lambda: list(marked(mark)))
+            raise MetalforgeError(f"processes {list(marked(mark))} did not end within {_GONE_S:g} s after SIGKILL")

@@ -18,8 +18,6 @@ def item_types(stage: Stage[Any, Any]) -> tuple[Any, Any]:
         return _of_function(stage.function)
     if isinstance(stage, IterableSource):
         return None, (_of_function(stage.items)[1] if callable(stage.items) else Any)
-    if stage.written is not stage:
-        return _of_methods(type(stage.written))
     declared = _of_bases(type(stage))
     by_methods = _of_methods(type(stage))
     takes, gives = (by_methods[i] if declared[i] is Any else declared[i] for i in (0, 1))

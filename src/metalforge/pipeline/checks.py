@@ -18,7 +18,7 @@ from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
-from .stages import OnSubstrate, Stage, is_source
+from .stages import OnSubstrate, Source, Stage
 
 
 def check(graph: PipelineGraph) -> None:
@@ -68,26 +68,21 @@ def _names(graph: PipelineGraph) -> Iterator[str]:
 
 def _ports(graph: PipelineGraph) -> Iterator[str]:
     fed = {e.target for e in graph.edges}
-    sources = [name for name, spec in graph.stages.items() if is_source(spec.stage)]
+    sources = [name for name, spec in graph.stages.items() if isinstance(spec.stage, Source)]
     feeding = {e.source for e in graph.edges}
     for name, spec in graph.stages.items():
         gives = item_types(spec.stage)[1]
-        has_step = not is_source(spec.stage) or _overrides_step(spec.stage)
+        has_step = not isinstance(spec.stage, Source) or type(spec.stage).step is not Stage.step
         if name not in fed and name not in sources:
             yield f"stage `{name}` has no edge into it and is no source: its input dangles"
         elif name not in sources and not any(_way(graph.edges, source, {name}) for source in sources):
             yield f"stage `{name}` is reached by no source: it would wait for ever, and the run with it"
         if name in fed and not has_step:
             yield f"source `{name}` has an edge into it and no `step` to take items with"
-        if name not in feeding and gives not in (None,) and is_source(spec.stage):
+        if name not in feeding and gives not in (None,) and isinstance(spec.stage, Source):
             yield f"source `{name}` has no edge out of it: its output dangles"
         if name in feeding and gives is None:
             yield f"stage `{name}` has an edge out of it and gives nothing (its outputs are annotated None)"
-
-
-def _overrides_step(stage: Stage[object, object]) -> bool:
-    impl = stage.written
-    return callable(getattr(impl, "step", None)) and getattr(type(impl), "step", None) is not Stage.step
 
 
 def _types(graph: PipelineGraph) -> Iterator[str]:
@@ -120,7 +115,7 @@ def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
 
 def _stages(graph: PipelineGraph) -> Iterator[str]:
     for name, spec in graph.stages.items():
-        if spec.config.droppable and is_source(spec.stage):
+        if spec.config.droppable and isinstance(spec.stage, Source):
             yield f"source `{name}` cannot be droppable: nothing is sent to it"
         if lacks := lacking(spec):
             yield lacks

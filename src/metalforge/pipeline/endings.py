@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .graph import components
-from .worker import CLOSE, DETACH, FINISH, StageWorker
+from .lanes import Word
+from .worker import StageWorker
 
 if TYPE_CHECKING:
     from .run import RunCore
@@ -85,14 +86,14 @@ class Endings:
             if member.bond == "attached":
                 if not member.finish_asked:
                     member.finish_asked = True
-                    member.inbox.put((None, FINISH))
+                    member.inbox.put((None, Word.FINISH))
                 if not member.finished:
                     return
             group.finisher += 1
         for worker in members:
             del self.part_of[worker.name]
             if worker.bond == "attached":
-                worker.inbox.put((None, CLOSE))
+                worker.inbox.put((None, Word.CLOSE))
             else:
                 worker.bond = "told"
-                worker.inbox.put((None, DETACH))
+                worker.inbox.put((None, Word.DETACH))

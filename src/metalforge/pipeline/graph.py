@@ -12,7 +12,7 @@ from typing import Any
 from metalforge.core.errors import find
 
 from .kinds import Bounded, ChannelKind, Latest
-from .stages import OnSubstrate, Stage, StageConfig, is_source
+from .stages import OnSubstrate, Source, Stage, StageConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def to_text(graph: PipelineGraph) -> str:
     for name in [n for group in graph.components() for n in group]:
         spec = graph.stages[name]
         notes = [f"on {spec.substrate_name}"] if spec.substrate_name else []
-        notes += ["source"] if is_source(spec.stage) else []
+        notes += ["source"] if isinstance(spec.stage, Source) else []
         notes += ["droppable"] if spec.config.droppable else []
         notes += ["process"] if spec.config.isolation == "process" else []
         lines.append(name + (f"  ({', '.join(notes)})" if notes else ""))

@@ -11,10 +11,12 @@ Counters have one writer each. Read in the order `settled`, then `sent`, they sa
 flight: both only grow and settled <= sent, so equality means that nothing was between the two reads.
 """
 
+import sys
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
@@ -24,21 +26,20 @@ from .errors import PipelineError
 from .items import Item
 
 
-class Word:
+class Word(Enum):
     """A message that carries no item."""
 
-    __slots__ = ("name",)
+    CREDIT = 1
+    NUDGE = 2
+    END = 3
+    FINISH = 4
+    CLOSE = 5
+    DETACH = 6
 
-    def __init__(self, name: str) -> None:
-        self.name = name
 
-    def __repr__(self) -> str:
-        return self.name
-
-
-CREDIT: Final = Word("CREDIT")
-NUDGE: Final = Word("NUDGE")
-END: Final = Word("END")
+CREDIT: Final = Word.CREDIT
+NUDGE: Final = Word.NUDGE
+END: Final = Word.END
 
 Inbox: TypeAlias = SimpleQueue[Any]
 
@@ -58,8 +59,6 @@ class LaneStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 class Lane:
     """The common part of all lanes; a lane without a limit is complete in itself."""
-
-    blocking = False
 
     def __init__(self, source: str, target: str, inbox: Inbox) -> None:
         self.source, self.target, self.inbox = source, target, inbox
@@ -169,8 +168,6 @@ class UnboundedLane(Lane):
 class BoundedLane(Lane):
     """Blocks the producer by credits, and by bytes when `max_bytes` is given."""
 
-    blocking = True
-
     def __init__(self, source: str, target: str, inbox: Inbox, capacity: int, max_bytes: int | None) -> None:
         super().__init__(source, target, inbox)
         for _ in range(capacity):
@@ -258,12 +255,12 @@ class OverwritingLane(Lane):
         self._items: deque[Item] = deque()
         self._lock = threading.Lock()
 
-    def push(self, item: Item) -> None:
-        """Queue the item; the oldest makes room."""
+    def push(self, item: Item, capacity: int | None = None) -> None:
+        """Queue the item; when the lane is full the oldest makes room."""
         with self._lock:
             self.sent += 1
             self.bytes_in += item.bytes
-            full = len(self._items) >= self._capacity
+            full = len(self._items) >= (capacity or self._capacity)
             if full:
                 self.bytes_in -= self._items.popleft().bytes
             self._items.append(item)
@@ -284,11 +281,7 @@ class OverwritingLane(Lane):
 
     def force(self, item: Item) -> None:
         """Put past the limit: carried items are not overwritten by each other."""
-        with self._lock:
-            self.sent += 1
-            self.bytes_in += item.bytes
-            self._items.append(item)
-        self.inbox.put((self, NUDGE))
+        self.push(item, sys.maxsize)
 
 
 class Ring:

@@ -108,7 +108,7 @@ class Stage(Generic[In, Out]):
 
     @property
     def written(self) -> Any:
-        """What the author wrote: this, or the function, iterable or object that it wraps."""
+        """What the author wrote: this, or the function or iterable that it wraps."""
         return self
 
     def init(self) -> Any:
@@ -232,8 +232,6 @@ def as_stage(impl: Any) -> Stage[Any, Any]:
         return impl
     if isinstance(impl, type):
         raise SpecError(f"a stage must be an object, not a class: pass {impl.__name__}(...)")
-    if callable(getattr(impl, "step", None)) or callable(getattr(impl, "produce", None)):
-        return _Adopted(impl)
     if inspect.isgeneratorfunction(impl) and not _takes(impl, 1):
         return IterableSource(impl)
     if callable(impl):
@@ -243,33 +241,6 @@ def as_stage(impl: Any) -> Stage[Any, Any]:
     if isinstance(impl, Iterable) and not isinstance(impl, str | bytes | Mapping):
         return IterableSource(impl)
     raise SpecError(f"a stage must be a Stage, a function, or an iterable as a source. Got {impl!r}")
-
-
-class _Adopted(Source[Any]):
-    """An object with some of a stage's methods: the missing ones are the defaults."""
-
-    def __init__(self, impl: Any) -> None:
-        self.impl = impl
-        self.requires = tuple(getattr(impl, "requires", ()))  # type: ignore[misc]
-        names = ("init", "step", "produce", "finish", "configure", "state", "restore", "bind", "close")
-        for name in names:
-            if callable(getattr(impl, name, None)):
-                setattr(self, name, getattr(impl, name))
-
-    @property
-    def written(self) -> Any:
-        """The object."""
-        return self.impl
-
-    def __repr__(self) -> str:
-        return repr(self.impl)
-
-
-def is_source(stage: Stage[Any, Any]) -> bool:
-    """Whether a stage makes items by itself."""
-    if isinstance(stage, _Adopted):
-        return callable(getattr(stage.impl, "produce", None))
-    return isinstance(stage, Source)
 
 
 def takes_context(step: Callable[..., Any]) -> bool:

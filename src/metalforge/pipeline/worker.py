@@ -20,14 +20,10 @@ from .hosts import Host, LocalHost
 from .items import Emit, Item, ItemId, payload_bytes
 from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Ring, Word
 from .metrics import StageMeter, Throttle
-from .stages import is_source
+from .stages import Source
 
 if TYPE_CHECKING:
     from .run import RunCore
-
-FINISH: Final = Word("FINISH")
-CLOSE: Final = Word("CLOSE")
-DETACH: Final = Word("DETACH")
 
 
 class Stopped(Exception):  # noqa: N818 - a signal between worker and driver
@@ -82,7 +78,7 @@ class StageWorker:
         self.orders: deque[Callable[[], None]] = deque()
         self.sequence: dict[str, int] = {}
         self.meter = StageMeter(run.clock_ns())
-        self.is_source = is_source(spec.stage)
+        self.is_source = isinstance(spec.stage, Source)
         self.exhausted = not self.is_source
         """No source, or one that will produce nothing more."""
         self.gate = self.parked = self.closing = self.finished = self.ended = self.opened = False
@@ -167,13 +163,13 @@ class StageWorker:
             if message is NUDGE:
                 continue
             lane, body = message
-            if body is CLOSE:
+            if body is Word.CLOSE:
                 for out in self.out_lanes:
                     out.close()
                 return
-            if body is DETACH:
+            if body is Word.DETACH:
                 self._detach()
-            elif body is FINISH:
+            elif body is Word.FINISH:
                 yield from self._finish()
             elif body is END:
                 lane.ended = True
