@@ -10,8 +10,7 @@ With p_t = W_in u_t + W_res s_{t-1} + b, s_t = (1 - a) s_{t-1} + a f(p_t) and g_
 output feedback is part of the inputs: `u` is then [u; y before], as the engine takes it, and `w_fb` has its gradient.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +26,13 @@ from .series import SeriesError, as_steps
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import EsnWeights
 
-Vjp: TypeAlias = Callable[[Reals], "Gradients"]
-"""Vector-Jacobian product: dL/dx of what was computed, to the gradient of L in everything it was computed from."""
-
 
 class Gradients(NamedTuple):
     """The gradient in each part, of its shape, type and kind; summed over the series of a batch.
 
     `w_res` has entries where the matrix has connections, so that a step along it grows no new ones. `inputs` is of
-    the shape of `u`, `state` of the first state. `w_fb` is None without feedback, `w_out` and `out_bias` are None
-    unless the loss went through the readout. `end` is no gradient: the state after the last step.
+    the shape of `u`, `state` of the first state. `w_fb` is None without feedback. `end` is no gradient: the state after
+    the last step.
     """
 
     w_in: Reals
@@ -44,59 +40,11 @@ class Gradients(NamedTuple):
     bias: Reals
     leak: float
     w_fb: Reals | None
+    w_out: Reals
+    out_bias: Reals
     inputs: Reals
     state: Reals
     end: Reals
-    w_out: Reals | None = None
-    out_bias: Reals | None = None
-
-
-def states_and_vjp(weights: EsnWeights, u: Reals, state: Reals | None = None) -> tuple[Reals, Vjp]:
-    """Return states (T, units) and their vjp for inputs (T, width), from `state` or from rest.
-
-    A batch (series, T, width) gives (series, T, units). The vjp takes dL/dstates of the shape of the states.
-    """
-    engine = Engine(weights)
-    u = _inputs(u, engine.inputs, weights)
-    start = np.zeros((*u.shape[:-2], weights.units), weights.dtype)
-    if state is not None:
-        start[...] = state
-    states = engine.run(u, start)
-    before = np.concatenate([start[..., None, :], states[..., :-1, :]], axis=-2)
-
-    def vjp(slope: Reals) -> Gradients:
-        if np.shape(slope) != states.shape:
-            raise SeriesError(f"dL/dstates must have the states' shape {states.shape}. Got {np.shape(slope)}")
-        return _through_time(weights, u, before, np.asarray(slope, weights.dtype), states[..., -1, :].copy())
-
-    return states, vjp
-
-
-def outputs_and_vjp(weights: EsnWeights, u: Reals, state: Reals | None = None) -> tuple[Reals, Vjp]:
-    """Return outputs (T, outputs), or (series, T, outputs), and their vjp: `states_and_vjp` through the readout."""
-    w_out = weights.w_out
-    if w_out is None:
-        raise SpecError("this network has no readout yet\nhint: fit one, or use with_readout(...)")
-    states, back = states_and_vjp(weights, u, state)
-    own = _inputs(u, weights.inputs + weights.feedback, weights)[..., : weights.inputs]
-    seen = np.concatenate([states, own], axis=-1) if weights.passthrough else states
-    outputs = weights.output(states, own)
-
-    def vjp(slope: Reals) -> Gradients:
-        if np.shape(slope) != outputs.shape:
-            raise SeriesError(f"dL/doutputs must have the outputs' shape {outputs.shape}. Got {np.shape(slope)}")
-        slope = np.asarray(slope, weights.dtype)
-        in_seen = slope @ w_out
-        through = back(in_seen[..., : weights.units])
-        inputs = through.inputs.copy()
-        if weights.passthrough:
-            inputs[..., : weights.inputs] += in_seen[..., weights.units :]
-        rows = slope.reshape(-1, weights.outputs)
-        return through._replace(
-            inputs=inputs, w_out=rows.T @ seen.reshape(len(rows), -1), out_bias=np.asarray(rows.sum(axis=0))
-        )
-
-    return outputs, vjp
 
 
 def loss_gradient(
@@ -111,27 +59,57 @@ def loss_gradient(
 ) -> tuple[float, Gradients]:
     """Return a loss of the outputs and its gradient in everything, the inputs too (whose sign is an FGSM attack).
 
-    mse: the mean of (y - target)^2 over all counted outputs. cross_entropy: the mean over counted steps of
+    `u` is (T, width), or (series, T, width) for a batch; it starts from `state` or from rest. mse: the mean of
+    (y - target)^2 over all counted outputs. cross_entropy: the mean over counted steps of
     -sum_k target_k log softmax(y)_k; targets are probabilities, or whole numbers that name a class. Steps from
     `washout` on count, or the last of each series only. Targets are those of the counted steps: (T - washout, ...),
     with `last_state_only` (outputs,) or a class; a batch has its series before that.
     """
     check_loss(loss)
-    outputs, vjp = outputs_and_vjp(weights, u, state)
-    steps = outputs.shape[-2]
+    w_out = weights.w_out
+    if w_out is None:
+        raise SpecError("this network has no readout yet\nhint: fit one, or use with_readout(...)")
+    engine = Engine(weights)
+    u = _inputs(u, engine.inputs, weights)
+    steps = u.shape[-2]
     if not 0 <= washout < steps:
         raise SeriesError(f"`washout` must leave at least one of {steps} steps. Got {washout}")
-    counted = outputs[..., -1, :] if last_state_only else outputs[..., washout:, :]
-    wanted = as_targets(targets, counted.shape, loss)
+    start = np.zeros((*u.shape[:-2], weights.units), weights.dtype)
+    if state is not None:
+        start[...] = state
+    states = engine.run(u, start)
+    before = np.concatenate([start[..., None, :], states[..., :-1, :]], axis=-2)
+    own = u[..., : weights.inputs]
+    outputs = weights.output(states, own)
+
+    counted = -1 if last_state_only else slice(washout, None)
+    wanted = as_targets(targets, outputs[..., counted, :].shape, loss)
     if not np.all(np.isfinite(wanted)):
         raise SeriesError("targets must be finite. Got NaN or infinity")
-    value, slope = loss_and_slope(counted, wanted, loss)
-    full = np.zeros_like(outputs)
-    if last_state_only:
-        full[..., -1, :] = slope
-    else:
-        full[..., washout:, :] = slope
-    return value, vjp(full)
+    value, in_counted = loss_and_slope(outputs[..., counted, :], wanted, loss)
+    slope = np.zeros_like(outputs)
+    slope[..., counted, :] = in_counted
+
+    seen = np.concatenate([states, own], axis=-1) if weights.passthrough else states
+    in_seen = slope @ w_out
+    pre, l_all, d_all, carried = backwards(weights, u, before, in_seen[..., : weights.units])
+    inputs = np.asarray(d_all @ weights.w_driven)
+    if weights.passthrough:
+        inputs[..., : weights.inputs] += in_seen[..., weights.units :]
+    rows, out_rows = d_all.reshape(-1, weights.units), slope.reshape(-1, weights.outputs)
+    in_driven = rows.T @ u.reshape(len(rows), -1)
+    return value, Gradients(
+        w_in=in_driven[:, : weights.inputs],
+        w_res=_where_connected(rows.T @ before.reshape(len(rows), -1), weights.w_res),
+        bias=np.asarray(rows.sum(axis=0)),
+        leak=float(np.sum(l_all * (activation(weights.activation).value(pre) - before), dtype=np.float64)),
+        w_fb=None if weights.w_fb is None else in_driven[:, weights.inputs :],
+        w_out=out_rows.T @ seen.reshape(len(out_rows), -1),
+        out_bias=np.asarray(out_rows.sum(axis=0)),
+        inputs=inputs,
+        state=carried,
+        end=states[..., -1, :].copy(),
+    )
 
 
 def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> tuple[Reals, Reals, Reals, Reals]:
@@ -148,23 +126,6 @@ def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> tup
         d_all[..., t, :] = damping[..., t, :] * l_all[..., t, :]
         carried = keep * l_all[..., t, :] + _rows_times(d_all[..., t, :], w_res)
     return pre, l_all, d_all, carried
-
-
-def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals, end: Reals) -> Gradients:
-    """The sums of the module's docstring."""
-    pre, l_all, d_all, carried = backwards(weights, u, before, slope)
-    rows = d_all.reshape(-1, weights.units)
-    in_inputs = rows.T @ u.reshape(len(rows), -1)
-    return Gradients(
-        w_in=in_inputs[:, : weights.inputs],
-        w_res=_where_connected(rows.T @ before.reshape(len(rows), -1), weights.w_res),
-        bias=np.asarray(rows.sum(axis=0)),
-        leak=float(np.sum(l_all * (activation(weights.activation).value(pre) - before), dtype=np.float64)),
-        w_fb=None if weights.w_fb is None else in_inputs[:, weights.inputs :],
-        inputs=np.asarray(d_all @ weights.w_driven),
-        state=carried,
-        end=end,
-    )
 
 
 def _rows_times(rows: Reals, matrix: Any) -> Reals:

@@ -8,7 +8,8 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.activations import ACTIVATIONS
-from metalforge.reservoir.gradient import loss_gradient, outputs_and_vjp, states_and_vjp
+from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.gradient import loss_gradient
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
@@ -27,8 +28,8 @@ def _network(activation="tanh", seed=1, feedback=0, passthrough=False, dtype=np.
         leak=0.7,
         activation=activation,
         w_fb=rng.uniform(-1, 1, (UNITS, feedback)) if feedback else None,
-        w_out=None if feedback else rng.normal(size=(OUTPUTS, UNITS + INPUTS * passthrough)),
-        out_bias=None if feedback else rng.normal(size=OUTPUTS),
+        w_out=rng.normal(size=(feedback or OUTPUTS, UNITS + INPUTS * passthrough)),
+        out_bias=rng.normal(size=feedback or OUTPUTS),
         passthrough=passthrough,
     )
     return w.astype(dtype)
@@ -53,8 +54,7 @@ def _difference(f, x):
 
 def _check_all(weights, u, state, loss, found):
     """Hold each part of a gradient against differences of loss(weights, u, state)."""
-    parts = ["w_in", "bias", *(["w_fb"] if weights.w_fb is not None else [])]
-    parts += ["w_out", "out_bias"] if found.w_out is not None else []
+    parts = ["w_in", "bias", "w_out", "out_bias", *(["w_fb"] if weights.w_fb is not None else [])]
     for name in parts:
         wanted = _difference(lambda x, name=name: loss(replace(weights, **{name: x}), u, state), getattr(weights, name))
         assert getattr(found, name) == pytest.approx(wanted, rel=1e-6, abs=1e-8), name
@@ -69,16 +69,23 @@ def _check_all(weights, u, state, loss, found):
 
 def _clear_of_kinks(weights, u, state):
     """Whether no pre-activation lies within 30 difference steps of a place where a piecewise activation bends."""
-    states, _ = states_and_vjp(weights, u, state)
+    states = Engine(weights).run(u, state)
     before = np.concatenate([state[..., None, :], states[..., :-1, :]], axis=-2)
     pre = u @ weights.w_in.T + before @ to_dense(weights.w_res).T + weights.bias
     kinks = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
     return np.abs(np.abs(pre)[..., None] - kinks).min() > 30 * STEP
 
 
-def _states_loss(slope):
-    """A loss that is linear in the states: its dL/dstates is `slope`."""
-    return lambda weights, u, state: float(np.sum(slope * states_and_vjp(weights, u, state)[0]))
+def _check_squares(weights, u, state):
+    """Hold the gradient of squared errors from random targets against differences, and return it."""
+    targets = np.random.default_rng(9).normal(size=(*u.shape[:-1], weights.outputs))
+
+    def loss(weights, u, state):
+        return loss_gradient(weights, u, targets, state=state)[0]
+
+    found = loss_gradient(weights, u, targets, state=state)[1]
+    _check_all(weights, u, state, loss, found)
+    return found
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -87,20 +94,15 @@ def test_every_part_for_every_activation(activation, batch):
     weights = _network(activation)
     u, state = _inputs(batch)
     assert _clear_of_kinks(weights, u, state)
-    states, vjp = states_and_vjp(weights, u, state)
-    slope = np.random.default_rng(9).normal(size=states.shape)
-    _check_all(weights, u, state, _states_loss(slope), vjp(slope))
+    _check_squares(weights, u, state)
 
 
 def test_teacher_forced_feedback_is_part_of_the_inputs():
     weights = _network(feedback=2)
     u, state = _inputs(width=INPUTS + 2)
-    states, vjp = states_and_vjp(weights, u, state)
-    slope = np.random.default_rng(9).normal(size=states.shape)
-    found = vjp(slope)
+    found = _check_squares(weights, u, state)
     assert found.w_fb.shape == (UNITS, 2)
     assert found.inputs.shape == (STEPS, INPUTS + 2)
-    _check_all(weights, u, state, _states_loss(slope), found)
 
 
 def _sparse_kinds():
@@ -117,34 +119,16 @@ def _sparse_kinds():
 def test_a_sparse_matrix_has_a_gradient_of_its_own_kind(w_res, batch):
     weights = replace(_network(), w_res=w_res)
     u, state = _inputs(batch)
-    states, vjp = states_and_vjp(weights, u, state)
-    slope = np.random.default_rng(9).normal(size=states.shape)
-    found = vjp(slope)
+    found = _check_squares(weights, u, state)
     assert type(found.w_res) is type(w_res)
     assert 0 < np.count_nonzero(to_dense(found.w_res)) < UNITS * UNITS
-    _check_all(weights, u, state, _states_loss(slope), found)
-
-
-@pytest.mark.parametrize("passthrough", [False, True])
-@pytest.mark.parametrize("batch", [None, 2])
-def test_slopes_in_outputs_go_through_the_readout(passthrough, batch):
-    weights = _network(passthrough=passthrough)
-    u, state = _inputs(batch)
-    outputs, vjp = outputs_and_vjp(weights, u, state)
-    slope = np.random.default_rng(9).normal(size=outputs.shape)
-
-    def loss(weights, u, state):
-        return float(np.sum(slope * outputs_and_vjp(weights, u, state)[0]))
-
-    assert np.array_equal(outputs, weights.output(states_and_vjp(weights, u, state)[0], u))
-    _check_all(weights, u, state, loss, vjp(slope))
 
 
 @pytest.mark.parametrize("last_state_only", [False, True])
 @pytest.mark.parametrize("kind", ["mse", "cross_entropy", "classes"])
-@pytest.mark.parametrize("batch", [None, 2])
-def test_losses_and_their_gradients(last_state_only, kind, batch):
-    weights = _network(passthrough=True)
+@pytest.mark.parametrize(("batch", "passthrough"), [(None, True), (2, False), (2, True)])
+def test_losses_and_their_gradients(last_state_only, kind, batch, passthrough):
+    weights = _network(passthrough=passthrough)
     u, state = _inputs(batch)
     rng = np.random.default_rng(7)
     rows = ((batch,) if batch else ()) + (() if last_state_only else (STEPS - 2,))
@@ -160,7 +144,7 @@ def test_losses_and_their_gradients(last_state_only, kind, batch):
     }
     value, found = loss_gradient(weights, u, targets, state=state, **options)
 
-    outputs = outputs_and_vjp(weights, u, state)[0]
+    outputs = weights.output(Engine(weights).run(u, state), u)
     counted = outputs[..., -1, :] if last_state_only else outputs[..., 2:, :]
     if kind == "mse":
         wanted = np.mean((counted - targets) ** 2)
@@ -209,38 +193,33 @@ def test_descent_along_the_gradient_learns():
 
 
 def test_without_a_state_a_series_starts_from_rest():
-    weights = _network()
+    weights, targets = _network(), np.zeros((2, STEPS, OUTPUTS))
     u, _ = _inputs(2)
-    rested, _ = states_and_vjp(weights, u)
-    given, _ = states_and_vjp(weights, u, np.zeros((2, UNITS)))
-    assert np.array_equal(rested, given)
+    rested = loss_gradient(weights, u, targets)[1]
+    given = loss_gradient(weights, u, targets, state=np.zeros((2, UNITS)))[1]
+    assert np.array_equal(rested.w_in, given.w_in)
 
 
 def test_float32_gradients_are_float32_and_near_those_of_float64():
     u, _ = _inputs()
-    slope = np.random.default_rng(9).normal(size=(STEPS, UNITS))
-    single = states_and_vjp(_network(dtype=np.float32), u)[1](slope)
-    double = states_and_vjp(_network(), u)[1](slope)
-    for one, two in zip(single[:3], double[:3], strict=True):
-        assert one.dtype == np.float32
-        assert one == pytest.approx(two, rel=1e-3, abs=1e-4)
-    assert single.inputs.dtype == np.float32
+    targets = np.random.default_rng(9).normal(size=(STEPS, OUTPUTS))
+    single = loss_gradient(_network(dtype=np.float32), u, targets)[1]
+    double = loss_gradient(_network(), u, targets)[1]
+    for name in ("w_in", "w_res", "bias", "inputs", "w_out", "out_bias"):
+        assert getattr(single, name).dtype == np.float32
+        assert getattr(single, name) == pytest.approx(getattr(double, name), rel=1e-3, abs=1e-4)
 
 
 def test_bad_arguments_are_named():
     weights = _network()
     u, _ = _inputs()
-    states, vjp = states_and_vjp(weights, u)
-    with pytest.raises(SeriesError, match=r"states' shape \(9, 7\)"):
-        vjp(states[1:])
-    with pytest.raises(SeriesError, match=r"outputs' shape \(9, 4\)"):
-        outputs_and_vjp(weights, u)[1](states)
+    targets = np.zeros((STEPS, OUTPUTS))
     with pytest.raises(SpecError, match="no readout yet"):
-        outputs_and_vjp(_network(feedback=2), u)
+        loss_gradient(replace(weights, w_out=None, out_bias=None), u, targets)
     with pytest.raises(UnknownNameError, match="loss `hinge`"):
-        loss_gradient(weights, u, states, loss="hinge")
+        loss_gradient(weights, u, targets, loss="hinge")
     with pytest.raises(SeriesError, match="at least one of 9 steps"):
-        loss_gradient(weights, u, states, washout=9)
+        loss_gradient(weights, u, targets, washout=9)
     with pytest.raises(SeriesError, match=r"0 .. 3. Got 4 .. 4"):
         loss_gradient(weights, u, np.full(STEPS, 4), loss="cross_entropy")
     with pytest.raises(SeriesError, match="classes"):
@@ -248,4 +227,4 @@ def test_bad_arguments_are_named():
     with pytest.raises(SeriesError, match=r"shape \(9, 4\)"):
         loss_gradient(weights, u, np.zeros((STEPS, 2)))
     with pytest.raises(SeriesError, match=r"`u`.*shape \(steps, 3\)"):
-        states_and_vjp(weights, u[:, :2])
+        loss_gradient(weights, u[:, :2], targets)
