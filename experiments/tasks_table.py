@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, features_of
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import Interval, Proportion, nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
@@ -307,7 +307,7 @@ def _apart(task: StandardTask) -> float:
     """Return the largest difference between reservoirpy's states and ours, same weights, first test series."""
     u = task.test.inputs[0]
     plain = replace(task.ring, activation="relu")  # reservoirpy has no bounded one
-    return max(float(np.abs(same_weights_states(w, u) - Engine(w).run(u)).max()) for w in (task.weights, plain))
+    return max(float(np.abs(same_weights_states(w, u) - EsnEngine(w).run(u)).max()) for w in (task.weights, plain))
 
 
 def _findings(rows: Sequence[ResultRow]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from metalforge.conductor.program import ConductorProgram, ConductorRun
 from metalforge.conductor.shipped import default_weights
 from metalforge.core import BenchRow, HeadLayout, Measured, best_of
 from metalforge.native import kernels
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import EmulatedDevice
 
@@ -151,7 +151,7 @@ def software_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]
 
 def part_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]:
     """A step and a query apart: along a chain every trajectory is a step, heads are read when somebody asks."""
-    engine, peer, program = Engine(weights, threads=1), Peer(weights), ConductorProgram(weights=weights)
+    engine, peer, program = EsnEngine(weights, threads=1), Peer(weights), ConductorProgram(weights=weights)
     frame = frames[0]
     state = engine.run(frames)[-1]
     w_out, bias = weights.w_out.T.copy(), weights.out_bias

@@ -22,7 +22,7 @@ from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.graph import graph_from_esn
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 
@@ -83,7 +83,7 @@ def software_rows(u: np.ndarray) -> Iterator[BenchRow]:
     weights = make_esn(UNITS, INPUTS, seed=1, leak=LEAK, input_scaling=0.3)
     weights = weights.with_readout(np.random.default_rng(1).normal(size=(1, UNITS)))
     w_in, w_res, w_out = weights.w_in, weights.w_res, weights.w_out
-    state, engine = np.zeros(UNITS), Engine(weights, threads=1)
+    state, engine = np.zeros(UNITS), EsnEngine(weights, threads=1)
 
     def numpy_step() -> np.ndarray:
         s = (1 - LEAK) * state + LEAK * np.tanh(w_in @ u[0] + w_res @ state)

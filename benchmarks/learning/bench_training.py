@@ -24,7 +24,7 @@ from metalforge.hybrid.learning.network import DeviceNetwork
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares
 from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.hybrid.learning.trainer import OnlineTrainer
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.online import Lms, learn
@@ -127,7 +127,7 @@ def torch_through_time() -> Callable[[], object]:
 def readout_rows() -> Iterator[BenchRow]:
     from reservoirpy.nodes import LMS, RLS
 
-    engine = Engine(WEIGHTS, threads=1)
+    engine = EsnEngine(WEIGHTS, threads=1)
 
     def least_squares(block: int) -> None:
         states, solved = engine.run(U), LeastSquares(np.zeros((OUTPUTS, UNITS)), np.eye(UNITS) / ALPHA, 0)

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from metalforge.core import BenchRow
 from metalforge.core.benchmark import Turn, load_benchmark, rows_in_turns, timed
 from metalforge.hybrid.learning.backpropagation import BackpropagationTrainer
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.least_squares import LeastSquares, absorb
 
 SUITES = Path(__file__).parents[1]
@@ -65,7 +65,7 @@ def step_rows(rounds: int) -> Iterator[BenchRow]:
 
 
 def training_rows(rounds: int) -> Iterator[BenchRow]:
-    engine = Engine(training.WEIGHTS, threads=1)
+    engine = EsnEngine(training.WEIGHTS, threads=1)
     zeros, start = np.zeros((training.OUTPUTS, training.UNITS)), np.eye(training.UNITS) / training.ALPHA
 
     def least_squares(block: int) -> None:

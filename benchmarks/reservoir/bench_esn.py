@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from metalforge.core import BenchRow, Measured, best_of
 from metalforge.native import kernels
-from metalforge.reservoir.engine import Engine, init
+from metalforge.reservoir.engine import EsnEngine, init
 from metalforge.reservoir.sparse import BLOCK, BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
@@ -79,7 +79,7 @@ class Case:
 
     def __init__(self, weights: EsnWeights, steps: int) -> None:
         rng = np.random.default_rng(1)
-        self.weights, self.engine, self.steps = weights, Engine(weights, threads=1), steps
+        self.weights, self.engine, self.steps = weights, EsnEngine(weights, threads=1), steps
         self.u = rng.uniform(-1, 1, (steps, INPUTS)).astype(weights.dtype)
         self.batch_u = rng.uniform(-1, 1, (SAMPLES, INPUTS)).astype(weights.dtype)
         self.state = rng.uniform(-1, 1, weights.units).astype(weights.dtype)
@@ -236,7 +236,7 @@ def call_rows() -> Iterator[BenchRow]:
     """One unit, one input: a call is all overhead. The peer is NumPy's own cost of a call of one number."""
     one = np.ones((1, 1), np.float32)
     weights = EsnWeights(w_in=one, w_res=one / 2)
-    step, state, u = Engine(weights, threads=1).step, init(weights), np.ones(1, np.float32)
+    step, state, u = EsnEngine(weights, threads=1).step, init(weights), np.ones(1, np.float32)
     calls = 1000
 
     def seconds(call: Callable[[], object]) -> float:

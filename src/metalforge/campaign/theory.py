@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import PluginError, SpecError, UnknownNameError
-from metalforge.core.observables import Measured, find_observables, observables_of
+from metalforge.core.observables import Measurements, find_observables, observables_of
 from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
 
 from .table import Described as Described
@@ -207,9 +207,9 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         return (*self.columns(), *self.observables)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> Measurements:
         """The observables that were asked for, and when they are measured."""
-        return Measured(find_observables(self.table(), self.observables), self.observe_every)
+        return Measurements(find_observables(self.table(), self.observables), self.observe_every)
 
     def begin(self, place: Place, numbers: np.random.Generator) -> Configuration:
         """Return the arrays of a new chain."""

@@ -1,6 +1,6 @@
 """One pass of a conductor: a frame goes in, outputs of all heads come out, the state moves on.
 
-In software both products are the kernels' (`Engine`, `Affine`); `device_pass` has them on a device. Outputs become
+In software both products are the kernels' (`EsnEngine`, `Affine`); `device_pass` has them on a device. Outputs become
 heads by offset + scale * activation(output), all in one operation; names are made when they are asked for.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.engine import Affine, Engine, init
+from metalforge.reservoir.engine import Affine, EsnEngine, init
 from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 
@@ -77,7 +77,7 @@ class SoftwarePass(ConductorRun):
 
     def __init__(self, weights: EsnWeights) -> None:
         super().__init__(weights)
-        self._engine = Engine(weights, threads=1)
+        self._engine = EsnEngine(weights, threads=1)
         self._readout = Affine(self._w_out, self._bias, first=weights.units).native
         self._state = init(weights)
 

@@ -72,7 +72,7 @@ def _found(theory: str, name: str) -> Observable:
     return _REGISTERED[theory, name]
 
 
-class Measured:
+class Measurements:
     """Measures observables on every so-many-th configuration; rows between have the last value (`RowLog.held`)."""
 
     def __init__(self, observables: Iterable[Observable] = (), every: int = 1) -> None:

@@ -3,7 +3,7 @@
 A row has one number for each observable that was asked for. What it is called in rows, journals, checkpoints, CSV files
 and reports, when it is measured and how it is averaged is said here and nowhere else:
 
-    register(Observable(name="link_trace", label="Re tr U / 3", measure=lambda look: look.chain.field.link_trace()))
+    register(ChainObservable(name="link_trace", label="Re tr U / 3", measure=lambda look: look.chain.field.link_trace()))
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +55,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observable(core.Observable):
+class ChainObservable(core.Observable):
     """A number that every update of a chain leaves, as a column.
 
     `of` links it is measured on a configuration, `of` update it tells how that came about. A chain has it if it has
@@ -72,24 +72,24 @@ class Observable(core.Observable):
         return {"nothing": True, "trajectories": trajectories, "sea": sea}[self.needs]
 
 
-def register(observable: Observable) -> Observable:
+def register(observable: ChainObservable) -> ChainObservable:
     """Make an observable known by its name, which no other may have."""
     return core.register_observable(THEORY, observable)
 
 
-def named(names: Iterable[str]) -> tuple[Observable, ...]:
+def named(names: Iterable[str]) -> tuple[ChainObservable, ...]:
     """Return observables by name."""
     return tuple(map(_of_chains, core.find_observables(THEORY, names)))
 
 
-def _of_chains(found: core.Observable) -> Observable:
+def _of_chains(found: core.Observable) -> ChainObservable:
     """Return an observable as one of chains: a plain one is measured on the links, in every phase."""
-    if isinstance(found, Observable):
+    if isinstance(found, ChainObservable):
         return found
-    return Observable(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return ChainObservable(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
-def _known() -> tuple[Observable, ...]:
+def _known() -> tuple[ChainObservable, ...]:
     return tuple(map(_of_chains, core.observables_of(THEORY).values()))
 
 
@@ -112,20 +112,22 @@ def _cg_of_one_solve(look: Look) -> float | None:
     return None if total is None or sea is None else total / max(sea.inverter.solves, 1)
 
 
-def _of_gauge(name: str, label: str = "", *, standard: bool = True) -> Observable:
-    return Observable(name=name, label=label, measure=lambda look: float(getattr(look.gauge, name)), standard=standard)
+def _of_gauge(name: str, label: str = "", *, standard: bool = True) -> ChainObservable:
+    return ChainObservable(
+        name=name, label=label, measure=lambda look: float(getattr(look.gauge, name)), standard=standard
+    )
 
 
-def _of_quarks(name: str) -> Observable:
+def _of_quarks(name: str) -> ChainObservable:
     def seen(look: Look) -> float | None:
         return None if look.quarks is None else getattr(look.quarks, name)
 
-    return Observable(name=name, measure=seen, needs="sea", phases=("measure",), standard=True)
+    return ChainObservable(name=name, measure=seen, needs="sea", phases=("measure",), standard=True)
 
 
-def _of_update(name: str, label: str = "", **more: Any) -> Observable:
+def _of_update(name: str, label: str = "", **more: Any) -> ChainObservable:
     usual: dict[str, Any] = {"measure": lambda look: look.of_update(name), "needs": "trajectories", "standard": True}
-    return Observable(name=name, label=label, of="update", **(usual | more))
+    return ChainObservable(name=name, label=label, of="update", **(usual | more))
 
 
 for _observable in (
@@ -134,13 +136,13 @@ for _observable in (
     _of_gauge("plaquette_temporal", standard=False),
     _of_gauge("polyakov_re"),
     _of_gauge("polyakov_im"),
-    Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
-    Observable(
+    ChainObservable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
+    ChainObservable(
         name="action_density",
         label="S/(beta V)",
         measure=lambda look: look.chain.action.energy(look.chain.field) / look.chain.field.volume,
     ),
-    Observable(
+    ChainObservable(
         name="wilson_loop",
         label="W(2,1)",
         measure=lambda look: wilson_loop(look.chain.field.to_links(), 2, 1),
@@ -149,9 +151,9 @@ for _observable in (
     _of_update("accepted", "accepted", error=False, text=lambda mean, error: f"{mean:.0%}"),
     _of_update("delta_h_quarter", measure=lambda look: look.delta_h_quarter),
     _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, needs="sea", error=False, text=_whole),
-    Observable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
+    ChainObservable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
     # In a ladder (`exchange`) any replica may hold a coupling; its stream says which one it is.
-    Observable(name="replica", measure=lambda look: float(look.chain.spec.stream), of="update", error=False),
+    ChainObservable(name="replica", measure=lambda look: float(look.chain.spec.stream), of="update", error=False),
     _of_quarks("condensate"),
     _of_quarks("condensate_pairs"),
     _of_quarks("condensate_connected"),

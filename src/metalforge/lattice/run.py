@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from metalforge.core.errors import MetalforgeError, SpecError
-from metalforge.core.observables import Measured
+from metalforge.core.observables import Measurements
 from metalforge.core.rows import ChainFaultError, LoggedRun, Phase, Row, Rowed, RowLog, RunNotes
 
 from .chain import Chain
@@ -27,7 +27,7 @@ from .warmup import WarmUp, warm_up_step
 if TYPE_CHECKING:  # chains of sweeps load no trajectories
     from .hmc import EnergyProbe, MidEnergy
 
-NOTHING_BESIDES = Measured()
+NOTHING_BESIDES = Measurements()
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
 """What a field of unitary links cannot have otherwise."""
 
@@ -54,7 +54,7 @@ class ChainRun(LoggedRun[WarmUp]):
         names: Sequence[str],
         *,
         fill: float = math.nan,
-        besides: Measured = NOTHING_BESIDES,
+        besides: Measurements = NOTHING_BESIDES,
     ) -> None:
         super().__init__(warmup, RowLog(names, fill=fill, held=besides.names))
         self.chain, self.besides = chain, besides
@@ -135,7 +135,9 @@ class ChainRun(LoggedRun[WarmUp]):
         self.chain.save(path, notes=msgspec.json.encode(RunNotes(**noted)).decode(), series=rows)
 
     @classmethod
-    def load(cls, path: Path, *, fill: float = math.nan, besides: Measured = NOTHING_BESIDES, **options: Any) -> Self:
+    def load(
+        cls, path: Path, *, fill: float = math.nan, besides: Measurements = NOTHING_BESIDES, **options: Any
+    ) -> Self:
         """Return the run of a checkpoint; `options` are those of `Chain.load`."""
         chain, text, series = Chain.load_with_notes(path, **options)
         try:

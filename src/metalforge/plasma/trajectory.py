@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
-from metalforge.core.observables import Measured
+from metalforge.core.observables import Measurements
 from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Phase, Row, RowLog, RunNotes
 from metalforge.core.sealed_files import read_sealed
 from metalforge.native import default_threads
@@ -47,7 +47,7 @@ from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
 FORMAT = "metalforge-plasma-trajectory"
-NOTHING_BESIDES = Measured()
+NOTHING_BESIDES = Measurements()
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
 SEEN = ("kinetic", "phi", "potential", "virial", "energy_rms", "momentum", "restless", "bragg", "order")
@@ -105,7 +105,7 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         engine: Engine,
         particles: Particles | None = None,
         fill: float = math.nan,
-        besides: Measured = NOTHING_BESIDES,
+        besides: Measurements = NOTHING_BESIDES,
     ) -> None:
         self.spec, self.engine = spec, engine
         self.segment = segment_time(spec, segment)
@@ -226,7 +226,9 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         write_checkpoint(path, FORMAT, self.spec, self.engine, self.particles, series, {"notes_json": notes})
 
     @classmethod
-    def load(cls, path: Path, *, engine: Engine, fill: float = math.nan, besides: Measured = NOTHING_BESIDES) -> Self:
+    def load(
+        cls, path: Path, *, engine: Engine, fill: float = math.nan, besides: Measurements = NOTHING_BESIDES
+    ) -> Self:
         """Return the run of a checkpoint, to be continued on the engine that it was made on."""
         sealed = read_sealed(path, FORMAT, VERSIONS, (*PLACES, "spec_json", "notes_json"))
         with naming(path, "read"):

@@ -11,7 +11,7 @@ from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from .activations import ACTIVATIONS, activation
-    from .engine import Engine
+    from .engine import EsnEngine
     from .files import load_weights, save_weights
     from .generate import make_esn
     from .metrics import nrmse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACTIVATIONS",
     "BlockSparse",
-    "Engine",
+    "EsnEngine",
     "EsnWeights",
     "Reservoir",
     "UnstableReservoirWarning",

@@ -32,7 +32,7 @@ def init(weights: EsnWeights, batch: int | None = None) -> Reals:
     return np.zeros(weights.units if batch is None else (batch, weights.units), weights.dtype)
 
 
-class Engine:
+class EsnEngine:
     """A network whose weights lie ready for the kernels: a function of state and input, without a state of its own.
 
     With feedback weights an input is [u; y], `inputs` wide: the outputs of the step before follow the inputs. `threads`
@@ -52,7 +52,7 @@ class Engine:
         self._run: Callable[..., None] = self.native.run
 
     def __reduce__(self) -> Any:
-        return partial(Engine, threads=self.threads), (self.weights,)
+        return partial(EsnEngine, threads=self.threads), (self.weights,)
 
     def step(self, state: ArrayLike, u: ArrayLike, out: Reals | None = None) -> Reals:
         """Return the state after one step from `state` with input `u`; both single or both a batch.

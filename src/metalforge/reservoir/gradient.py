@@ -20,7 +20,7 @@ from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
 from .activations import activation
-from .engine import Engine
+from .engine import EsnEngine
 from .losses import LossName, as_targets, check_loss, loss_and_slope
 from .series import SeriesError, as_steps
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
@@ -69,7 +69,7 @@ def loss_gradient(
     w_out = weights.w_out
     if w_out is None:
         raise SpecError("this network has no readout yet\nhint: fit one, or use with_readout(...)")
-    engine = Engine(weights)
+    engine = EsnEngine(weights)
     u = _inputs(u, engine.inputs, weights)
     steps = u.shape[-2]
     if not 0 <= washout < steps:

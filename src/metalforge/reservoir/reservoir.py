@@ -1,4 +1,4 @@
-"""A reservoir that remembers: a thin shell of state around `Engine`, with the output that a feedback will see next."""
+"""A reservoir that remembers: state around an `EsnEngine`, with the output that a feedback will see next."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, opened, replacing
 
-from .engine import Engine
+from .engine import EsnEngine
 from .running import closed_loop
 from .series import SeriesError, as_steps
 from .sparse import arrays_of
@@ -30,7 +30,7 @@ class Reservoir:
     def __init__(self, weights: EsnWeights, *, threads: int | None = None) -> None:
         self.weights = weights
         self._threads = threads
-        self._engine = Engine(weights, threads=threads)
+        self._engine = EsnEngine(weights, threads=threads)
         self.reset()
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
-from .engine import Engine
+from .engine import EsnEngine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
 from .weights import EsnWeights
 
@@ -63,7 +63,7 @@ def predict(
 
 
 def closed_loop(
-    engine: Engine,
+    engine: EsnEngine,
     weights: EsnWeights,
     u: Reals,
     teacher: Reals,
@@ -95,7 +95,7 @@ def closed_loop(
 
 def series_states(weights: EsnWeights, inputs: list[Reals], forced: list[Reals] | None) -> Iterator[Reals]:
     """States (T_i, units) of each series from rest; neighbours of equal length run as a batch."""
-    engine = Engine(weights)
+    engine = EsnEngine(weights)
     if weights.feedback:
         nothing = np.zeros((0, weights.feedback), weights.dtype)
         teachers = forced if forced is not None else [nothing] * len(inputs)

@@ -20,7 +20,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.observables import _REGISTERED
 from metalforge.lattice import Chain
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.registered import Observable, named, register, standard
+from metalforge.lattice.registered import ChainObservable, named, register, standard
 from metalforge.lattice.run import ChainRun
 from reference.small_campaigns import ROUNDS, run_until
 
@@ -33,7 +33,7 @@ def link_trace(field):
 @pytest.fixture(autouse=True)
 def registered():
     """An observable that no module of the package knows: one definition."""
-    register(Observable(name="link_trace", label="Re tr U", measure=lambda look: link_trace(look.chain.field)))
+    register(ChainObservable(name="link_trace", label="Re tr U", measure=lambda look: link_trace(look.chain.field)))
     yield
     del _REGISTERED["lattice", "link_trace"]
 

@@ -10,7 +10,7 @@ from metalforge.conductor.adopting import LEARNED, LearnedHead, TaughtChain, ado
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadBase, HeadLayout, HeadSpec
 from metalforge.reservoir import make_esn
-from metalforge.reservoir.engine import Engine, init
+from metalforge.reservoir.engine import EsnEngine, init
 from metalforge.reservoir.weights import Ranges
 
 HEADS = HeadLayout(
@@ -35,7 +35,7 @@ def weights():
 
 def rows(weights, count, seed=5):
     """Chains whose label is linear in their mean input, which the shipped readout does not know."""
-    rng, engine = np.random.default_rng(seed), Engine(weights, threads=1)
+    rng, engine = np.random.default_rng(seed), EsnEngine(weights, threads=1)
     for _ in range(count):
         level = rng.normal(size=INPUTS)
         frames = level + 0.3 * rng.normal(size=(42, INPUTS))

@@ -20,7 +20,7 @@ from experiments.tasks_table import (
 )
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import features_of
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
 
@@ -42,7 +42,7 @@ def test_reservoirpy_has_the_same_states(tasks, name):
     for weights in (task.weights, replace(task.ring, activation="relu")):  # reservoirpy has no bounded ReLU
         wanted = same_weights_states(weights, u)
         assert np.abs(wanted).max() > 0.05
-        assert np.abs(Engine(weights).run(u) - wanted).max() <= 1e-6
+        assert np.abs(EsnEngine(weights).run(u) - wanted).max() <= 1e-6
 
 
 @pytest.mark.parametrize("name", list(STANDARD_TASKS)[:3])

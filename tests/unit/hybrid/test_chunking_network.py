@@ -8,7 +8,7 @@ from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid import HybridEsn, plan_chunks
 from metalforge.hybrid.esn.paths import RowBlock
 from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
@@ -37,7 +37,7 @@ def chunked(weights, device=None, **planning):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_in_software_have_the_bits_of_the_whole_network(series, kind, size, dtype):
     weights, u = network(kind=kind, dtype=dtype), series.astype(dtype)
-    states = Engine(weights).run(u)
+    states = EsnEngine(weights).run(u)
     for rows in (range(size), range(size, 2 * size), range(2 * size, UNITS)):
         block = RowBlock(weights, rows, None, "fallback")
         found = block.in_software(u[1:], states[:-1])
@@ -51,9 +51,9 @@ def test_rows_in_software_keep_the_bits_of_every_activation(series, activation):
     esn = chunked(weights, **planning)
     for u in series:
         before = esn.state
-        assert np.array_equal(esn.step(u)[37:], Engine(weights).step(before, u)[37:])
+        assert np.array_equal(esn.step(u)[37:], EsnEngine(weights).step(before, u)[37:])
     nothing = chunked(weights, device_units=0)
-    assert np.array_equal(nothing.run(series), Engine(weights).run(series))
+    assert np.array_equal(nothing.run(series), EsnEngine(weights).run(series))
     assert nothing.plan.device_units == 0
 
 
@@ -85,7 +85,7 @@ def test_a_mixed_network_takes_each_row_from_its_substrate(series):
         before = mixed.state
         hybrid.state = before
         now, on_device = mixed.step(u), hybrid.step(u)
-        in_software = Engine(weights).step(before, u)
+        in_software = EsnEngine(weights).step(before, u)
         assert np.array_equal(now[:50], on_device[:50])
         assert np.array_equal(now[50:], in_software[50:])
         assert not np.array_equal(on_device[50:], in_software[50:])
@@ -195,12 +195,12 @@ def test_a_vanished_device_is_survived_from_the_same_state(series):
     before = esn.state
     with pytest.warns(DeviceFallbackWarning, match="software goes on"):
         third = esn.step(series[2])
-    software = Engine(weights).step(before, series[2])
+    software = EsnEngine(weights).step(before, series[2])
     assert np.array_equal(third[:25], healthy.step(series[2])[:25])  # what the device had answered is kept
     assert np.array_equal(third[25:], software[25:])
     with pytest.warns(DeviceFallbackWarning):
         fourth = esn.step(series[3])
-    assert np.array_equal(fourth, Engine(weights).step(third, series[3]))
+    assert np.array_equal(fourth, EsnEngine(weights).step(third, series[3]))
     esn.run(series[4:])
     assert esn.statistics().fallbacks == 28
     fallbacks = esn.path.fallbacks

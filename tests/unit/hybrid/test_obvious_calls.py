@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from metalforge.core.errors import SpecError
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, Task, graph_from_esn, loss, plan_chunks, refit
 from metalforge.reservoir import make_esn, save_weights
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.estimators import EsnRegressor
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.compile import compile_linear
@@ -48,7 +48,7 @@ def test_an_executor_plans_what_it_is_given(weights, series):
         twin = HybridExecutor(weights, device, calibration=series)
         assert chip.plan.record.profile == "akd1000-claimed"
         assert chip.plan["reservoir"].substrate == "npu+software"
-        wanted = weights.output(Engine(weights).run(series))
+        wanted = weights.output(EsnEngine(weights).run(series))
         first = chip.run(series)
         assert np.max(np.abs(first - wanted)) < 0.1 * wanted.std()
         assert np.array_equal(twin.run(series), first)

@@ -7,7 +7,7 @@ from metalforge.core.errors import SpecError
 from metalforge.hybrid import HybridEsn, Task, loss, refit
 from metalforge.hybrid.esn.tasks import features_of
 from metalforge.reservoir import make_esn
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.substrates.npu import EmulatedDevice
 
 LENGTHS = (9, 4, 12)
@@ -25,7 +25,7 @@ def series():
 
 
 def test_padding_is_never_seen(weights, series):
-    alone = [Engine(weights).run(one) for one in series]
+    alone = [EsnEngine(weights).run(one) for one in series]
     ends = Task.of(series, np.array([0, 1, 1]))
     assert np.array_equal(features_of(HybridEsn.from_weights(weights), ends), [states[-1] for states in alone])
     steps = Task.of(series, [one[:, :1] for one in series], washout=2)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from metalforge.core.errors import SpecError
 from metalforge.native import kernels
 from metalforge.reservoir.activations import ACTIVATIONS, ActivationName
-from metalforge.reservoir.engine import Engine, init
+from metalforge.reservoir.engine import EsnEngine, init
 from metalforge.reservoir.sparse import BLOCK, BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 from reference import esn
@@ -57,13 +57,13 @@ def test_every_matrix_and_form_is_the_definition(monkeypatch, level, size, dtype
     monkeypatch.setenv("METALFORGE_ISA", level)
     u, start = signals(*size, dtype)
     dense, *sparse = networks(*size, dtype, activation)
-    engine = Engine(dense, threads=1)
+    engine = EsnEngine(dense, threads=1)
     whole = engine.run(u, start)
     assert whole.dtype == dtype
     twin = esn.states(dense.w_in, dense.w_res, dense.bias, dense.leak, activation, u, start)
     assert np.allclose(whole, twin, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
     for weights in (dense, *sparse):  # one order of sums: from here on, the same bits
-        engine = Engine(weights, threads=1)
+        engine = EsnEngine(weights, threads=1)
         assert np.array_equal(engine.run(u, start), whole)
         assert np.array_equal(engine.run(u[3], start[3]), whole[3])
         batch, single = start, start[3]
@@ -79,7 +79,7 @@ def test_a_sample_does_not_see_its_batch(level, monkeypatch, dtype, samples):
     monkeypatch.setenv("METALFORGE_ISA", level)
     u, start = signals(20, 3, dtype, samples=samples, steps=3)
     for weights in networks(20, 3, dtype):
-        engine = Engine(weights, threads=1)
+        engine = EsnEngine(weights, threads=1)
         together = engine.run(u, start)
         assert np.array_equal(together, [engine.run(v, s) for v, s in zip(u, start, strict=True)])
         assert np.array_equal(engine.step(start, np.ascontiguousarray(u[:, 0])), together[:, 0])
@@ -95,7 +95,7 @@ def test_sums_have_one_order_in_the_type_of_the_weights(level, monkeypatch, dtyp
     for v, s in zip(u[:, 0], start, strict=True):
         exact = esn.ordered_sums(forms[0].w_in, forms[0].w_res, forms[0].bias, v, s, fused=fused)
         for weights in forms:
-            assert np.array_equal(Engine(weights).step(s, v), exact)
+            assert np.array_equal(EsnEngine(weights).step(s, v), exact)
 
 
 def test_sums_of_the_twin_depend_on_rounding_and_order():
@@ -119,7 +119,7 @@ def test_every_name_of_an_activation_is_in_the_table():
 def test_activations_are_those_of_the_table(level, monkeypatch, name, dtype):
     monkeypatch.setenv("METALFORGE_ISA", level)
     one = np.ones((1, 1), dtype)
-    engine = Engine(EsnWeights(w_in=one, w_res=0 * one, leak=1.0, activation=name))
+    engine = EsnEngine(EsnWeights(w_in=one, w_res=0 * one, leak=1.0, activation=name))
     grid = np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(1e-30, 1e30, 121), -np.geomspace(1e-30, 1e30, 121)])
     x = np.concatenate([grid, [0.5, 1, 1.5, 2, 3, -3, 79.9, 80.1, -90, 2 * math.sqrt(2)]]).astype(dtype)
     found = engine.step(np.zeros((len(x), 1), dtype), x[:, None])[:, 0]
@@ -141,7 +141,7 @@ def test_activations_are_those_of_the_table(level, monkeypatch, name, dtype):
 def test_activations_are_exact_to_rounding(level, monkeypatch, name, exact, dtype):
     monkeypatch.setenv("METALFORGE_ISA", level)
     one = np.ones((1, 1), dtype)
-    engine = Engine(EsnWeights(w_in=one, w_res=0 * one, leak=1.0, activation=name))
+    engine = EsnEngine(EsnWeights(w_in=one, w_res=0 * one, leak=1.0, activation=name))
     x = np.linspace(-9, 9, 613).astype(dtype)
     found = engine.step(np.zeros((len(x), 1), dtype), x[:, None])[:, 0]
     with mpmath.workdps(30):
@@ -156,7 +156,7 @@ def test_reservoirpy_gives_the_same_states():
     weights = networks(60, 4, np.float64)[0]
     u = signals(60, 4, np.float64, samples=1, steps=200)[0][0]
     peer = Reservoir(units=60, lr=weights.leak, W=weights.w_res, Win=weights.w_in, bias=weights.bias)
-    assert np.allclose(Engine(weights).run(u), peer.run(u), rtol=0, atol=1e-12)
+    assert np.allclose(EsnEngine(weights).run(u), peer.run(u), rtol=0, atol=1e-12)
 
 
 def test_feedback_is_more_inputs():
@@ -164,7 +164,7 @@ def test_feedback_is_more_inputs():
     plain = networks(20, 3, np.float64)[0]
     w_fb = rng.normal(size=(20, 2))
     weights = EsnWeights(w_in=plain.w_in, w_res=plain.w_res, bias=plain.bias, leak=0.3, w_fb=w_fb)
-    engine = Engine(weights)
+    engine = EsnEngine(weights)
     assert (engine.inputs, engine.units, engine.dtype) == (5, 20, np.float64)
     u, y = rng.normal(size=(6, 3)), rng.normal(size=(6, 2))
     both = np.concatenate([u, y], axis=1)
@@ -181,14 +181,14 @@ def test_threads_change_nothing(level, monkeypatch, kind):
     monkeypatch.setenv("METALFORGE_ISA", level)
     weights = networks(60, 5, np.float32)[kind]
     u, start = signals(60, 5, np.float32, samples=41, steps=30)
-    alone = Engine(weights, threads=1).run(u, start)
+    alone = EsnEngine(weights, threads=1).run(u, start)
     for threads in (2, 3, 7):
-        assert np.array_equal(Engine(weights, threads=threads).run(u, start), alone)
+        assert np.array_equal(EsnEngine(weights, threads=threads).run(u, start), alone)
 
 
 def test_one_engine_serves_many_python_threads():
     weights = networks(129, 5, np.float64)
-    engines = [Engine(w, threads=1) for w in weights]
+    engines = [EsnEngine(w, threads=1) for w in weights]
     u, start = signals(129, 5, np.float64, samples=8, steps=40)
     wanted = engines[0].run(u, start)
 
@@ -209,7 +209,7 @@ def test_one_engine_serves_many_python_threads():
 @pytest.mark.parametrize("kind", [0, 1, 2])
 def test_sequences_can_be_cut_anywhere(kind):
     weights = networks(50, 3, np.float32)[kind]
-    engine = Engine(weights)
+    engine = EsnEngine(weights)
     u = signals(50, 3, np.float32, samples=1, steps=70)[0][0]
     whole = engine.run(u)
     assert np.array_equal(whole, engine.run(u, init(weights)))
@@ -220,7 +220,7 @@ def test_sequences_can_be_cut_anywhere(kind):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", [0, 1, 2])
 def test_arguments_stay_as_they_are_unless_they_are_the_output(kind, dtype):
-    engine = Engine(networks(129, 5, dtype)[kind], threads=1)
+    engine = EsnEngine(networks(129, 5, dtype)[kind], threads=1)
     u, start = signals(129, 5, dtype, samples=8)
     u_before, start_before = u.copy(), start.copy()
     first, second = engine.step(start, np.ascontiguousarray(u[:, 0])), engine.run(u, start)
@@ -241,7 +241,7 @@ def test_arguments_stay_as_they_are_unless_they_are_the_output(kind, dtype):
 
 def test_other_types_and_orders_are_converted():
     weights = networks(17, 3, np.float32)[0]
-    engine = Engine(weights)
+    engine = EsnEngine(weights)
     rng = np.random.default_rng(0)
     u, state = np.round(rng.normal(size=(6, 3)) * 8) / 8, np.round(rng.uniform(-1, 1, 17) * 8) / 8
     wanted = engine.run(u.astype(np.float32), state.astype(np.float32))
@@ -259,7 +259,7 @@ def test_other_types_and_orders_are_converted():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
 @pytest.mark.parametrize("name", ["u", "state"])
 def test_numbers_that_are_not_finite_are_named(name, bad):
-    engine = Engine(networks(129, 5, np.float32)[0])
+    engine = EsnEngine(networks(129, 5, np.float32)[0])
     for where in (0, 3, 4):
         arguments = {"u": np.zeros((2, 5)), "state": np.zeros(129)}
         arguments[name].flat[where] = bad
@@ -287,14 +287,14 @@ def test_numbers_that_are_not_finite_are_named(name, bad):
     ],
 )
 def test_wrong_shapes_are_named(state, u, message):
-    engine = Engine(networks(17, 3, np.float64)[0])
+    engine = EsnEngine(networks(17, 3, np.float64)[0])
     with pytest.raises(ValueError, match=message):
         engine.step(state, u)
 
 
 @pytest.mark.parametrize("values", ["text", [1j, 0, 0], [None, 1, 2], np.zeros(3, "M8[s]")])
 def test_what_is_no_number_is_refused(values):
-    engine = Engine(networks(17, 3, np.float64)[0])
+    engine = EsnEngine(networks(17, 3, np.float64)[0])
     with pytest.raises(SpecError, match=r"`u`.*real"):
         engine.step(np.zeros(17), values)
     with pytest.raises(SpecError, match=r"`u`.*real"):
@@ -302,7 +302,7 @@ def test_what_is_no_number_is_refused(values):
 
 
 def test_sequences_have_two_or_three_axes_and_a_step():
-    engine = Engine(networks(17, 3, np.float64)[0])
+    engine = EsnEngine(networks(17, 3, np.float64)[0])
     for shape in ((3,), (1, 1, 1, 3), ()):
         with pytest.raises(SpecError, match=r"\(steps, 3\) or \(samples, steps, 3\)"):
             engine.run(np.zeros(shape))
@@ -314,7 +314,7 @@ def test_sequences_have_two_or_three_axes_and_a_step():
 
 
 def test_outputs_are_checked():
-    engine = Engine(networks(17, 3, np.float64)[0])
+    engine = EsnEngine(networks(17, 3, np.float64)[0])
     state, u = np.zeros(17), np.zeros(3)
     read_only = np.zeros(17)
     read_only.flags.writeable = False
@@ -335,13 +335,13 @@ def test_outputs_are_checked():
 @pytest.mark.parametrize("activation", ["identity", "relu", "gelu"])
 def test_a_state_that_grows_without_bound_is_an_error(activation):
     w_res = 4 * np.eye(3)
-    engine = Engine(EsnWeights(w_in=np.ones((3, 1)), w_res=w_res, activation=activation))
+    engine = EsnEngine(EsnWeights(w_in=np.ones((3, 1)), w_res=w_res, activation=activation))
     assert np.all(np.isfinite(engine.run(np.ones((400, 1)))))
     with pytest.raises(OverflowError, match=r"diverges\nhint.*`w_res`"):
         engine.run(np.ones((700, 1)))
     with pytest.raises(OverflowError, match="diverges"):
         engine.step(np.full(3, 1e308), np.ones(1))
-    assert np.all(np.isfinite(Engine(EsnWeights(w_in=np.ones((3, 1)), w_res=w_res)).run(np.ones((700, 1)))))
+    assert np.all(np.isfinite(EsnEngine(EsnWeights(w_in=np.ones((3, 1)), w_res=w_res)).run(np.ones((700, 1)))))
 
 
 def test_csr_in_any_order_is_the_same_matrix():
@@ -358,21 +358,21 @@ def test_csr_in_any_order_is_the_same_matrix():
     assert not twice.has_canonical_format
     u = signals(17, 3, np.float64)[0]
     before = twice.indices.copy()
-    found = Engine(EsnWeights(w_in=dense.w_in, w_res=twice, bias=dense.bias, leak=0.3)).run(u)
-    assert np.array_equal(found, Engine(dense).run(u))
+    found = EsnEngine(EsnWeights(w_in=dense.w_in, w_res=twice, bias=dense.bias, leak=0.3)).run(u)
+    assert np.array_equal(found, EsnEngine(dense).run(u))
     assert np.array_equal(twice.indices, before)
     wide = csr_array(dense.w_res)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
-    assert np.array_equal(Engine(EsnWeights(w_in=dense.w_in, w_res=wide, bias=dense.bias, leak=0.3)).run(u), found)
+    assert np.array_equal(EsnEngine(EsnWeights(w_in=dense.w_in, w_res=wide, bias=dense.bias, leak=0.3)).run(u), found)
 
 
 def test_a_matrix_that_stores_nothing_is_zero():
     w_in = np.ones((20, 2))
     u = signals(20, 2, np.float64)[0]
     empty = BlockSparse(20, 20, np.zeros((2, 0), np.int32), np.zeros((2, 0, BLOCK)))
-    wanted = Engine(EsnWeights(w_in=w_in, w_res=np.zeros((20, 20)))).run(u)
+    wanted = EsnEngine(EsnWeights(w_in=w_in, w_res=np.zeros((20, 20)))).run(u)
     for w_res in (csr_array((20, 20)), empty):
-        assert np.array_equal(Engine(EsnWeights(w_in=w_in, w_res=w_res)).run(u), wanted)
+        assert np.array_equal(EsnEngine(EsnWeights(w_in=w_in, w_res=w_res)).run(u), wanted)
 
 
 def test_a_forged_csr_matrix_is_refused():
@@ -381,12 +381,12 @@ def test_a_forged_csr_matrix_is_refused():
         forged = good.w_res.copy()
         getattr(forged, name)[: len(values)] = values
         with pytest.raises(SpecError, match=r"`w_res`.*CSR matrix"):
-            Engine(EsnWeights(w_in=good.w_in, w_res=forged))
+            EsnEngine(EsnWeights(w_in=good.w_in, w_res=forged))
 
 
 def test_engines_can_be_copied():
     weights = networks(17, 3, np.float32)[2]
-    engine = Engine(weights, threads=2)
+    engine = EsnEngine(weights, threads=2)
     u = signals(17, 3, np.float32)[0]
     for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
         assert other.threads == 2
@@ -395,5 +395,5 @@ def test_engines_can_be_copied():
 
 def test_threads_must_be_a_number():
     with pytest.raises(ValueError, match="`threads`"):
-        Engine(networks(7, 1, np.float64)[0], threads=0)
-    assert Engine(networks(7, 1, np.float64)[0], threads=3).threads == 3
+        EsnEngine(networks(7, 1, np.float64)[0], threads=0)
+    assert EsnEngine(networks(7, 1, np.float64)[0], threads=3).threads == 3

@@ -6,7 +6,7 @@ from reservoirpy.nodes import ES2N, RLS, Input, Reservoir, Ridge
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.reservoir import Engine, from_reservoirpy, load_weights, predict, save_weights
+from metalforge.reservoir import EsnEngine, from_reservoirpy, load_weights, predict, save_weights
 
 RNG = np.random.default_rng(7)
 U = RNG.normal(size=(150, 3))
@@ -22,7 +22,7 @@ def reservoir(**options):
 def test_a_reservoir_has_the_same_states(activation, connectivity):
     node = reservoir(activation=activation, rc_connectivity=connectivity, sr=0.5)
     wanted = node.run(U)
-    np.testing.assert_allclose(Engine(from_reservoirpy(node)).run(U), wanted, atol=1e-12)
+    np.testing.assert_allclose(EsnEngine(from_reservoirpy(node)).run(U), wanted, atol=1e-12)
 
 
 @pytest.mark.parametrize("readout", [lambda: Ridge(ridge=1e-3), lambda: Ridge(ridge=1e-2, fit_bias=False), RLS])

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.activations import ACTIVATIONS
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.gradient import loss_gradient
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.sparse import BlockSparse, to_dense
@@ -69,7 +69,7 @@ def _check_all(weights, u, state, loss, found):
 
 def _clear_of_kinks(weights, u, state):
     """Whether no pre-activation lies within 30 difference steps of a place where a piecewise activation bends."""
-    states = Engine(weights).run(u, state)
+    states = EsnEngine(weights).run(u, state)
     before = np.concatenate([state[..., None, :], states[..., :-1, :]], axis=-2)
     pre = u @ weights.w_in.T + before @ to_dense(weights.w_res).T + weights.bias
     kinks = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -144,7 +144,7 @@ def test_losses_and_their_gradients(last_state_only, kind, batch, passthrough):
     }
     value, found = loss_gradient(weights, u, targets, state=state, **options)
 
-    outputs = weights.output(Engine(weights).run(u, state), u)
+    outputs = weights.output(EsnEngine(weights).run(u, state), u)
     counted = outputs[..., -1, :] if last_state_only else outputs[..., 2:, :]
     if kind == "mse":
         wanted = np.mean((counted - targets) ** 2)

@@ -5,7 +5,7 @@ import pytest
 from reservoirpy.nodes import LMS, RLS, Reservoir, Ridge
 from scipy.sparse import csr_array
 
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.online import Lms, Rls, learn
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.running import predict
@@ -52,7 +52,7 @@ def test_states(leak, bias, activation, sparse):
     u, _ = _task()
     wanted = _peer(w).run(u)
     assert np.abs(wanted).max() > 0.1
-    assert np.allclose(Engine(w).run(u), wanted, **STATES)
+    assert np.allclose(EsnEngine(w).run(u), wanted, **STATES)
     ((features, _),) = collect(w, u)
     assert np.allclose(features, wanted, **STATES)
 

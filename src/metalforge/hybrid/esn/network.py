@@ -25,7 +25,7 @@ from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.measured import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
 from metalforge.reservoir.activations import activation
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.files import as_weights
 from metalforge.reservoir.series import Series, as_series
 from metalforge.reservoir.weights import EsnWeights, Ranges
@@ -94,7 +94,7 @@ class HybridEsn(Closing):
         self.choice: PrecisionChoice | None = None
         self.ranges = ranges or default_ranges(weights)
         self._wide = wide or self.ranges  # at 8 bits and more
-        self._engine = Engine(weights)
+        self._engine = EsnEngine(weights)
 
     @classmethod
     def from_weights(
@@ -111,7 +111,7 @@ class HybridEsn(Closing):
         if calibration is None:
             default = default_ranges(weights)
             return cls(weights, ranges=Ranges(input_range if input_range is not None else default.u, default.s))
-        engine, series = Engine(weights), as_series("calibration", calibration, None, weights.dtype)
+        engine, series = EsnEngine(weights), as_series("calibration", calibration, None, weights.dtype)
         u, s = (measured(np.concatenate(rows)).range or 1.0 for rows in (series, [engine.run(one) for one in series]))
         bound = activation(weights.activation).bound
         wide = Ranges(input_range or HEADROOM * u, min(HEADROOM * s, inf if bound is None else bound))

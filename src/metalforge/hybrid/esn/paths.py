@@ -29,7 +29,7 @@ from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, OnFailure
 from metalforge.hybrid.running.exact_steps import ExactSteps
 from metalforge.reservoir.activations import activation, leaky_step
-from metalforge.reservoir.engine import Affine, Engine
+from metalforge.reservoir.engine import Affine, EsnEngine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.ladder import encode_unsigned, encode_zero_point, group_ranges
@@ -170,8 +170,8 @@ class RowBlock:
         return self._engine.step(np.ascontiguousarray(s[:, self.span]), np.concatenate([u, s], axis=1))
 
     @cached_property
-    def _engine(self) -> Engine:
-        return Engine(row_weights(self._weights, self._rows))
+    def _engine(self) -> EsnEngine:
+        return EsnEngine(row_weights(self._weights, self._rows))
 
 
 class DevicePath:
@@ -193,7 +193,7 @@ class DevicePath:
         activated: bool = False,
     ) -> None:
         self.programs, self.blocks, self.place, self.by_turns = programs, tuple(blocks), place, by_turns
-        self.engine = Engine(weights)
+        self.engine = EsnEngine(weights)
         """The whole network in software."""
         self.lost = False
         """Whether every block is in software, the device having failed."""

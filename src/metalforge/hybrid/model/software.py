@@ -16,7 +16,7 @@ from scipy.special import softmax
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.activations import activation, leaky_step
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
@@ -91,9 +91,9 @@ def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _engine(weights: EsnWeights) -> Engine:
+def _engine(weights: EsnWeights) -> EsnEngine:
     """Return the kernels of a network; weights are compared as objects."""
-    return Engine(weights)
+    return EsnEngine(weights)
 
 
 def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

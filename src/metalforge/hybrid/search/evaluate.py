@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from metalforge.core.arrays import Reals
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import nrmse, rmse
 from metalforge.reservoir.readout import NormalEquations, Readout, select_ridge
@@ -105,8 +105,8 @@ class Candidate:
         return self._engine.weights.with_readout(found.w_out, found.out_bias)
 
     @cached_property
-    def _engine(self) -> Engine:
-        return Engine(build(self.parameters, self.task.inputs, seed=self.seed), threads=1)
+    def _engine(self) -> EsnEngine:
+        return EsnEngine(build(self.parameters, self.task.inputs, seed=self.seed), threads=1)
 
     @cached_property
     def _sums(self) -> HeadSums:
@@ -132,7 +132,7 @@ class Candidate:
 _SCRATCH = threading.local()
 
 
-def _run(engine: Engine, inputs: Reals) -> Reals:
+def _run(engine: EsnEngine, inputs: Reals) -> Reals:
     """Return the states (series, steps, units), in memory that this thread's next call writes over.
 
     Fresh memory for every candidate would cost as much in page faults as the kernels take.
@@ -180,7 +180,9 @@ def baselines(task: SearchTask, *, seed: int = 1) -> Baselines:
     """Return both on the test part of a task."""
     parts = (task.training, task.validation, task.test)
     with one_thread():  # small matrices: BLAS threads would only wait for each other
-        engine = Engine(make_esn(UNITS, task.inputs, seed=seed, input_scaling=INPUT_SCALING, bias_scaling=BIAS_SCALING))
+        engine = EsnEngine(
+            make_esn(UNITS, task.inputs, seed=seed, input_scaling=INPUT_SCALING, bias_scaling=BIAS_SCALING)
+        )
         return Baselines(
             default_reservoir=_fitted(parts, [engine.run(part.inputs) for part in parts]),
             linear_on_lags=_fitted(parts, [lagged(part.inputs) for part in parts]),

@@ -11,7 +11,7 @@ from metalforge.core.files import naming, replacing
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.deployed import deploy
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import Program
@@ -107,7 +107,7 @@ def search(
     chosen, esn, tuned = choice.best, choice.esn, None
     best = Best(
         params=chosen.parameters,
-        error=score(choice.software.output, Engine(choice.software).run(about.test.inputs), about.test),
+        error=score(choice.software.output, EsnEngine(choice.software).run(about.test.inputs), about.test),
         error_int4=score(esn.weights.output, esn.states(about.test.inputs), about.test),
         latency=chosen.latency,
         energy=chosen.energy,

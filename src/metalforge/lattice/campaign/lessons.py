@@ -30,7 +30,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, read_bytes
 from metalforge.core.rows import segments_of
-from metalforge.reservoir.engine import Engine, init
+from metalforge.reservoir.engine import EsnEngine, init
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.statistics import gamma_method
 
@@ -69,7 +69,7 @@ def peak_label(state: CampaignState, dims: System) -> float | None:
     return (found.transition.result - transition_on(dims).mean) / transition_curve().unit
 
 
-def _taught(state: CampaignState, chain: ChainLog, engine: Engine, peak: float | None) -> TaughtChain | None:
+def _taught(state: CampaignState, chain: ChainLog, engine: EsnEngine, peak: float | None) -> TaughtChain | None:
     """Return what a chain teaches; None for one that was given up, swaps couplings, or is too short."""
     if chain.abandoned or chain.ladder or chain.complete <= chain.warmup:
         return None
@@ -110,7 +110,7 @@ def taught_by(directory: Path, weights: EsnWeights) -> TaughtCampaign:
                 f"\nhint: go on with it: metalforge resume {directory}"
             )
         sha256 = hashlib.sha256(read_bytes(directory / JOURNAL)).hexdigest()
-    engine = Engine(weights, threads=1)
+    engine = EsnEngine(weights, threads=1)
     peaks = {system: peak_label(state, system) for system in state.spec.theory.systems}
     taught = (_taught(state, chain, engine, peaks.get(chain.system)) for chain in state.chains.values())
     return TaughtCampaign(sha256, tuple(chain for chain in taught if chain is not None))

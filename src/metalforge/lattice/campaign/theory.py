@@ -20,7 +20,7 @@ from metalforge.campaign.theory import (
 )
 from metalforge.core.advice import ChainPlace
 from metalforge.core.errors import SpecError
-from metalforge.core.observables import Measured
+from metalforge.core.observables import Measurements
 from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
@@ -235,10 +235,10 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         return self._standard(() if self.gauge.variable == "plaquette" else (self.gauge.variable,))
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> Measurements:
         """The observables of links that were asked for; those of updates are in every row."""
         links = [one for one in named(self.observables) if one.of == "links"]
-        return Measured(links, self.observe_every)
+        return Measurements(links, self.observe_every)
 
     def _standard(self, more: Sequence[str]) -> tuple[str, ...]:
         return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=more)
