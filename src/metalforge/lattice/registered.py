@@ -3,7 +3,7 @@
 A row has one number for each observable that was asked for. What it is called in rows, journals, checkpoints, CSV files
 and reports, when it is measured and how it is averaged is said here and nowhere else:
 
-    register(ChainObservable(name="link_trace", label="Re tr U / 3", measure=lambda look: look.chain.field.link_trace()))
+    register(ChainObservable(name="link_trace", label="tr U", measure=lambda look: look.chain.field.link_trace()))
 """
 
 from collections.abc import Callable, Iterable, Sequence
