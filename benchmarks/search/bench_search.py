@@ -13,16 +13,19 @@ all cores: that it can use them is part of the comparison, for the peers hold th
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import optuna
 from threadpoolctl import threadpool_limits
 
 from metalforge.core import BenchRow, Measured
-from metalforge.hybrid.search import Parameters, Space, build, evaluate_many, run_study, search_task
+from metalforge.core.threads import one_thread
+from metalforge.hybrid.search import Parameters, Space, build, run_study, search_task
+from metalforge.hybrid.search.evaluate import Candidate
 from metalforge.hybrid.search.study import quiet
-from metalforge.native import kernels
+from metalforge.native import kernels, thread_count
 from metalforge.reservoir.metrics import nrmse
 
 UNITS, POINTS, ROUNDS = 100, 4, 40
@@ -46,6 +49,12 @@ def points(count: int = POINTS) -> list[Parameters]:
         )
         for _ in range(count)
     ]
+
+
+def evaluate_many(drawn: Sequence[Parameters], threads: int | None = None) -> list[float]:
+    """Return the validation error of each candidate on all the data, without any search."""
+    with one_thread(), ThreadPoolExecutor(max_workers=thread_count(threads)) as pool:
+        return list(pool.map(lambda parameters: Candidate(parameters, TASK, 1).finish(), drawn))
 
 
 def fastest(work: Callable[[], object], rounds: int = ROUNDS, clock: Callable[[], float] = time.process_time) -> float:
@@ -110,9 +119,9 @@ def ceiling(threads: int = 1) -> Measured:
 
 def evaluation_rows() -> Iterator[BenchRow]:
     drawn = points()
-    ours = fastest(lambda: evaluate_many(drawn, TASK, threads=1))
+    ours = fastest(lambda: evaluate_many(drawn, threads=1))
     peers = {"reservoirpy f64": (with_reservoirpy, 10), "NumPy f32": (with_numpy, ROUNDS)}
-    same = evaluate_many(drawn[:2], TASK)
+    same = evaluate_many(drawn[:2])
     for name, (job, rounds) in peers.items():
         assert np.allclose([job(p) for p in drawn[:2]], same, rtol=1e-2), f"{name} does another job"
         seconds = fastest(lambda: job(drawn[0]), rounds)

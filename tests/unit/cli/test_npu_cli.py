@@ -96,7 +96,7 @@ def test_rules_are_shown_each_with_its_example(tmp_path):
     shown = json.loads(call("rules", "--json", cwd=tmp_path).stdout)
     assert len(shown) == 13
     text = call("rules", cwd=tmp_path).stdout
-    assert all(one["operation"] in text and one["model"] in text for one in shown)
+    assert all(one["row"]["operation"] in text and one["model"] in text for one in shown)
     one = call("rules", "sigmoid", cwd=tmp_path).stdout
     assert "not hardware-native" in one
     assert "refused" in one

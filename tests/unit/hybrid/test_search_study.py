@@ -9,7 +9,7 @@ import pytest
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import Task
-from metalforge.hybrid.search import Parameters, Space, build, evaluate_many, run_study, search_task
+from metalforge.hybrid.search import Parameters, Space, build, run_study, search_task
 from metalforge.hybrid.search.evaluate import Candidate, HeadSums, head_parts
 from metalforge.hybrid.search.tasks import SearchTask
 from metalforge.reservoir.metrics import nrmse
@@ -82,14 +82,9 @@ def test_the_error_is_that_of_numpy_and_the_normal_equations(narma):
     assert candidate.errors[0] != candidate.errors[1]  # the first rung saw a quarter of the series
 
 
-def test_threads_do_not_change_an_error(narma):
-    points = [POINT, Parameters(**{**_fields(POINT), "units": 20, "leak": 0.5})]
-    assert evaluate_many(points, narma, threads=1) == evaluate_many(points, narma, threads=2)
-
-
 def test_a_state_that_leaves_the_finite_numbers_is_an_infinite_error(narma):
     wild = Parameters(**{**_fields(POINT), "activation": "relu", "spectral_radius": 4.0})
-    assert evaluate_many([wild], narma) == [float("inf")]
+    assert Candidate(wild, narma, 1).finish() == float("inf")
 
 
 def _fields(point):
@@ -123,7 +118,7 @@ def test_a_study_is_the_same_for_any_number_of_threads_and_prunes(narma, capfd):
     pruned = [trial for trial in one.finished if trial.error is None]
     assert 0 < len(pruned) < 70
     assert one.best.error == min(t.error for t in one.finished if t.error is not None)
-    assert evaluate_many([one.best.parameters], narma)[0] == one.best.error
+    assert Candidate(one.best.parameters, narma, 1).finish() == one.best.error
     assert capfd.readouterr() == ("", "")  # not a line of Optuna's
 
 

@@ -163,11 +163,11 @@ def test_the_planned_graph_runs_and_stays_near_software(plan):
 
 def test_every_rule_has_an_example_that_it_decides():
     rules = {row.applies: exercise(row.applies) for row in SEED_TABLE}
-    assert {one.operation: (one.substrate, one.reason) for one in rules.values()} == ROWS
+    assert {one.row.operation: (one.row.substrate, one.row.reason) for one in rules.values()} == ROWS
     for rule, one in rules.items():
         # Costs would put it elsewhere; the chip does not take it; or the rule keeps it off a chip that would.
-        changed, refused = one.substrate != one.by_cost, one.on_chip != "runs"
-        assert changed or refused or one.substrate == "software", rule
+        changed, refused = one.row.substrate != one.by_cost, one.on_chip != "runs"
+        assert changed or refused or one.row.substrate == "software", rule
         assert (rule in one.on_device) == (rule in {"int4", "bounded_relu", "recurrent_step"})
         assert bool(one.on_device) == (rule not in {"large", "fully_connected"})
     assert {rule for rule, one in rules.items() if one.on_chip == "runs"} == {

@@ -107,8 +107,6 @@ class Task(BriefRepr):
 
     def counted(self, values: Reals) -> Reals:
         """Return (series, steps, n) as rows (rows, n) without each series' washout and padding."""
-        if self.lengths is None:
-            return values[:, self.washout :].reshape(-1, values.shape[2])
         return values[self._counts()]
 
     def seen(self, values: Reals) -> Reals:

@@ -17,6 +17,7 @@ import msgspec
 
 from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.quantities import Modelled
+from metalforge.hybrid.routing.plan import short
 from metalforge.substrates.npu.costs import call_seconds, update_cost
 from metalforge.substrates.npu.device import PowerMode
 from metalforge.substrates.profiles import DeviceProfile
@@ -93,20 +94,17 @@ def plan_updates(
     update = device.call.weight_update_s.value if priced is None else priced.value
     # At least 1; rounding of the quotient does not add one.
     every = max(1, ceil(update * (1 - share) / (share * forward) * (1 - 1e-12)))
-    why = f"an update of {_time(update)} is {update / forward:.1f} times the {_time(forward)} of a step's calls"
+    call, push = (Modelled(value=seconds, unit="s", profile=device.name) for seconds in (forward, update))
+    why = f"an update of {short(push)} is {update / forward:.1f} times the {short(call)} of a step's calls"
     how_often = f"every {every} steps" if every > 1 else "pushing every step"
     why += f": {how_often} keeps updates within {share:.0%} of the device's time"
     per_step = forward + update / every
     return UpdatePlan(
         profile=device.name,
         every=every,
-        forward=Modelled(value=forward, unit="s", profile=device.name),
-        update=Modelled(value=update, unit="s", profile=device.name),
+        forward=call,
+        update=push,
         rate=Modelled(value=1 / per_step, unit="Hz", profile=device.name),
         update_share=update / every / per_step,
         reason=f"{device.name}: {why}",
     )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

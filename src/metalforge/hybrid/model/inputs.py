@@ -18,7 +18,7 @@ from metalforge.core.array_files import load_arrays
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming
-from metalforge.reservoir.series import as_steps
+from metalforge.reservoir.series import as_series, as_steps
 
 from .graph import OpGraph
 from .ops import Shape
@@ -137,11 +137,7 @@ def as_series_of(name: str, given: Given, width: int | None, dtype: Any) -> list
     """Return series (T_i, width) of one array, a list or arrays by name; where `width` is 1 its axis may be missing."""
     if isinstance(given, np.ndarray) and given.dtype != object:
         narrow = width == 1 and given.shape[-1:] != (1,)
-        whole = given[..., np.newaxis] if narrow else given
-        if whole.ndim == 3:
-            given = list(whole)
-        else:
-            return [as_steps(name, whole, width, dtype)]
+        return as_series(name, given[..., np.newaxis] if narrow else given, width, dtype)
     members = given if isinstance(given, Mapping) else {f"{name}[{i}]": one for i, one in enumerate(given)}
     if not members:
         raise SpecError(f"`{name}` must hold at least one series. Got none")

@@ -285,7 +285,13 @@ def _notes(
 
 def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: DeviceProfile) -> list[str]:
     """Return in words which candidates the host does quicker, with both sides' sums; empty where there are none."""
-    found = [c for c in candidates if _host_is_quicker(c)]
+    found = [
+        c
+        for c in candidates
+        if (here := c.software.latency) is not None
+        and (there := c.whole.latency) is not None
+        and here.value < there.value
+    ]
     if not found:
         return []
     names = ", ".join(dict.fromkeys(name for c in found for name in c.job.nodes))
@@ -294,8 +300,3 @@ def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: Device
         f"{names}: modelled {short(soft.latency)} on the CPU ({host.profile}) against {short(hard.latency)} with "
         f"{profile.name}"
     ]
-
-
-def _host_is_quicker(candidate: JobCandidate) -> bool:
-    soft, hard = candidate.software.latency, candidate.whole.latency
-    return soft is not None and hard is not None and soft.value < hard.value

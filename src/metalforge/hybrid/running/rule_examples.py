@@ -27,7 +27,7 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.routing.rules import LARGE, SEED_TABLE
+from metalforge.hybrid.routing.rules import LARGE, SEED_TABLE, SeedRow
 from metalforge.reservoir.generate import make_esn
 
 from .executor import HybridExecutor
@@ -38,14 +38,10 @@ SAMPLES, CALLS = 16, 3
 
 
 class Exercised(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule as the table has it, and what became of its example."""
+    """A rule, and what became of its example."""
 
-    rule: str
-    operation: str
-    substrate: str
-    reason: str
-    note: str
-    """What the chip really does."""
+    row: SeedRow
+    """As the table has it, with the place and the reason that the plan gives."""
     model: str
     """The ops of the example; the one that the rule speaks of has the rule's name."""
     by_cost: str
@@ -65,12 +61,12 @@ class Exercised(msgspec.Struct, frozen=True, kw_only=True):
         device = ", ".join(self.on_device) or "nothing"
         pushed = f", weights pushed {self.pushes} times" if self.pushes else ""
         lines = {
-            "the chip": self.note,
+            "the chip": self.row.note,
             "example": f"{self.model}; by cost it would be {self.by_cost}",
             "asked for on the chip": self.on_chip,
             "ran": f"{device} on the device{pushed}; off by {self.difference:.2g} of the largest output",
         }
-        head = f"{self.rule}: {self.operation} -> {self.substrate} ({self.reason})"
+        head = f"{self.row.applies}: {self.row.operation} -> {self.row.substrate} ({self.row.reason})"
         return "\n".join([head, *(f"  {name}: {text}" for name, text in lines.items() if text)])
 
 
@@ -95,11 +91,7 @@ def exercise(rule: str) -> Exercised:
                 apart, largest = max(apart, float(np.abs(a - b).max())), max(largest, float(np.abs(a).max()))
         pushes = executor.statistics().pushes
     return Exercised(
-        rule=rule,
-        operation=row.operation,
-        substrate=plan[rule].substrate,
-        reason=plan[rule].reason,
-        note=row.note,
+        row=msgspec.structs.replace(row, substrate=plan[rule].substrate, reason=plan[rule].reason),
         model=", ".join(_described(node) for node in graph.nodes),
         by_cost=OperationRouter().plan(graph)[rule].substrate,
         on_chip=on_chip,

@@ -7,7 +7,7 @@ on the device (phase 3); `run.search` does all three. Optuna's home is `study`, 
 from .choosing import Finalist, SearchBudget, choose, front
 from .run import SearchReport, search
 from .space import Parameters, Space, build
-from .study import StudyResult, evaluate_many, run_study
+from .study import StudyResult, run_study
 from .tasks import TASKS, SearchTask, data_task, search_task
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "build",
     "choose",
     "data_task",
-    "evaluate_many",
     "front",
     "run_study",
     "search",

@@ -207,8 +207,7 @@ def _climb(
 ) -> tuple[Finalist, HybridEsn, EsnWeights]:
     """Return the first precision within the tolerance, or the best that the budget allows."""
     candidate = Candidate(point.parameters, task, seed)
-    candidate.climb()
-    candidate.climb()
+    candidate.finish()
     software = candidate.weights()
     tried: list[tuple[Finalist, HybridEsn]] = []
     for precision in _affordable(point.parameters, task, profile, budget):

@@ -99,6 +99,12 @@ class Candidate:
         self.errors.append(self._error(rung))
         return self.errors[-1]
 
+    def finish(self) -> float:
+        """Climb the rungs that are left and return the error on all the data."""
+        while len(self.errors) < len(RUNGS) and float("inf") not in self.errors:
+            self.climb()
+        return self.errors[-1]
+
     def weights(self) -> EsnWeights:
         """Return the network with the readout of everything it has seen."""
         found = self._sums.readout(self.parameters.ridge)

@@ -11,7 +11,7 @@ asking the file itself would take ten. What is interrupted loses the batch in fl
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -268,19 +268,3 @@ def run_study(
         pool.shutdown(wait=True, cancel_futures=True)
         book.save(time.perf_counter() - started)
         book.close()
-
-
-def evaluate_many(
-    points: Sequence[Parameters], task: SearchTask, *, seed: int = 1, threads: int | None = None
-) -> list[float]:
-    """Return the validation error of each point on all the data, without any search: what a benchmark compares."""
-
-    def whole(parameters: Parameters) -> float:
-        candidate = Candidate(parameters, task, seed)
-        for _ in RUNGS:
-            if candidate.climb() == float("inf"):
-                break
-        return candidate.errors[-1]
-
-    with one_thread(), ThreadPoolExecutor(max_workers=thread_count(threads)) as pool:
-        return list(pool.map(whole, points))

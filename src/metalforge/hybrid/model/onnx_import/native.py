@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ MOVING = frozenset(
 """Operators whose results are numbers of their first input."""
 PLAIN: Mapping[str, ops.ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
-_GATES: Mapping[str, ActivationName] = {"tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu"}
-"""Of recurrences, in any case of letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +168,7 @@ def _recurrence(
             w_in=np.ascontiguousarray(w.array[0]),
             w_res=np.ascontiguousarray(r.array[0]),
             bias=both.sum(axis=0, dtype=real),
-            activation=_GATES[name.decode().lower()],
+            activation=cast("ActivationName", name.decode().lower()),  # one of `reading.GATES`
         ),
         gives=tuple(output for output, there in zip(every, wanted, strict=False) if there),
         reverse=direction == b"reverse",
