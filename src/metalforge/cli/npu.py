@@ -443,7 +443,7 @@ def _line_ranges(
     if calibration is None:
         return or_one(input_range), 0
     from metalforge.hybrid.deployed.placement import expect_one_source
-    from metalforge.hybrid.routing.measured import line_ranges
+    from metalforge.hybrid.routing.ranges import line_ranges
 
     expect_one_source(input_range, calibration)
     values = np.atleast_2d(_matrix(calibration))

@@ -19,8 +19,7 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
 from metalforge.hybrid.routing.jobs import ChainStage, build_linear, compile_chain
-from metalforge.hybrid.routing.measured import line_ranges, measured
-from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, observe
+from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, line_ranges, measured, observe
 from metalforge.hybrid.routing.transforms import (
     merge_siblings,
     pack_recurrent,

@@ -22,7 +22,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
-from metalforge.hybrid.routing.measured import HEADROOM, measured
+from metalforge.hybrid.routing.ranges import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import EsnEngine
@@ -103,7 +103,7 @@ class HybridEsn(Closing):
         """Return the network of an `EsnWeights`, a fitted estimator or a file, in software.
 
         The NPU clamps inputs and states beyond their ranges. `calibration` is a series (steps, inputs), or (series,
-        steps, inputs), or a list of series to measure them on, without outliers (`routing.measured`). Without it they
+        steps, inputs), or a list of series to measure them on, without outliers (`routing.ranges`). Without it they
         are the weights' own `ranges`, or else |u| <= 1 and states within the bound of the activation. `input_range` is
         another range of inputs.
         """

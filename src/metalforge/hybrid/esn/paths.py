@@ -26,8 +26,7 @@ from metalforge.core.arrays import Array, Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
-from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, OnFailure
-from metalforge.hybrid.running.exact_steps import ExactSteps
+from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, ExactSteps, OnFailure
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Affine, EsnEngine
 from metalforge.reservoir.sparse import BlockSparse, to_dense

@@ -229,8 +229,7 @@ def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -
     bound = (1 + k) * (bound + ladder.scales / 2) + 0.5 / LEVELS + k
     noise = (1 + k) ** 2 * (noise + ladder.scales**2 / 12) + 1 / (12 * LEVELS**2) + (k * EVENLY) ** 2
     rms = np.minimum(np.sqrt(power), EVENLY)
-    ones = np.ones(len(real))
-    x = ValueRange(largest=ones, wide=ones, rms=rms, nonnegative=True, source="bounded_relu is at most 1")
+    x = ValueRange(sizes=np.ones((2, len(real))), rms=rms, nonnegative=True, source="bounded_relu is at most 1")
     return _Signal(x, bound, noise), _relative(noise, rms**2)
 
 

@@ -241,7 +241,7 @@ def assemble(
 def _input_range(name: str, known: ValueRange | None) -> InputRange:
     if known is None:
         return InputRange(name=name, largest=None, source="its range is not known")
-    largest, wide = float(known.largest.max()), float(known.wide.max())
+    largest, wide = map(float, known.sizes.max(axis=1))
     return InputRange(name=name, largest=largest, source=known.source, wide=wide, beyond=known.beyond[0])
 
 
