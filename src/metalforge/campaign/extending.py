@@ -79,11 +79,10 @@ def _numbers(name: str, text: str, wanted: str) -> list[float]:
 def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     """Return the spec with what was asked beside it."""
     budget = {name: getattr(more, name) for name in ("seconds", "trajectories", "target_error")}
-    spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
-    spec = _kept_at(spec, more.checkpoints)
+    spec = _changed(spec, "budget", **{name: value for name, value in budget.items() if value is not None})
     if more.systems:
         spec = _of_systems(spec, more.systems, spec.theory.of)
-    return _placed(_visiting(_steered(spec, more.steerer), more), more)
+    return _visiting(_placed(spec, more), more)
 
 
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
@@ -124,11 +123,10 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
         raise SpecError(
             "the campaign has spent its budget and needs more to go on\nhint: give --seconds or --trajectories as well"
         )
-    spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
+    spec = _changed(spec, "budget", **changes)
     if more.systems:
         spec = _with_systems(spec, more.systems)
-    spec = _removed(_visiting(_steered(spec, more.steerer), more), state, more.remove)
-    return _placed(spec, more)
+    return _removed(_visiting(_placed(spec, more), more), state, more.remove)
 
 
 def _with_systems(spec: CampaignSpec, added: tuple[System, ...]) -> CampaignSpec:
@@ -196,11 +194,6 @@ def _theorys_code(theory: Theory, likely: str = "") -> Iterator[None]:
         raise SpecError(f"`[{theory.table()}]` cannot be changed so: {what}") from error
 
 
-def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
-    """Return the spec with another steerer."""
-    return spec if steerer is None else _changed(spec, "steering", {"steerer": steerer})
-
-
 def _visiting(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     """Return the spec with points that are visited first; those outside the range are refused, or widen it."""
     if not more.couplings:
@@ -242,16 +235,14 @@ def _over(spec: CampaignSpec, theory: Theory, points: tuple[float, ...], removed
 
 
 def _placed(spec: CampaignSpec, more: Extension) -> CampaignSpec:
-    """Return the spec with another place to run: silicon, machines or both."""
+    """Return the spec with another steerer, and other places to run and for checkpoints."""
+    running: dict[str, Any] = {name: getattr(more, name) for name in ("checkpoints", "substrate", "cluster")}
+    running = {name: value for name, value in running.items() if value is not None}
     if more.substrate is not None:
-        spec = _changed(spec, "running", {"substrate": more.substrate, "lanes": ()})
-    return spec if more.cluster is None else _changed(spec, "running", {"cluster": more.cluster})
+        running["lanes"] = ()
+    spec = _changed(spec, "running", **running)
+    return spec if more.steerer is None else _changed(spec, "steering", steerer=more.steerer)
 
 
-def _kept_at(spec: CampaignSpec, place: str | None) -> CampaignSpec:
-    """Return the spec with another place for checkpoints."""
-    return spec if place is None else _changed(spec, "running", {"checkpoints": place})
-
-
-def _changed(spec: CampaignSpec, table: str, changes: dict[str, Any]) -> CampaignSpec:
+def _changed(spec: CampaignSpec, table: str, **changes: Any) -> CampaignSpec:
     return msgspec.structs.replace(spec, **{table: msgspec.structs.replace(getattr(spec, table), **changes)})

@@ -1,6 +1,6 @@
 r"""What a campaign has found so far, from its journal: results with evidence, and every look at what its target is for.
 
-Who makes results of rows is the theory's `Analysis`; `PEAK`, that of a susceptibility's peak by reweighting, is here.
+Results are made of rows by the theory's `Analysis`.
 
 The target's error is also what decides which system gets more work. With `budget.target_of = "first"` it is that of the
 first system. With "infinite" it is the extrapolation of the systems on one line (`analysis.finite_size`):
@@ -26,15 +26,14 @@ looks in a row.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from metalforge.core.steering import Observation
 
-from .analysis.evidence import Evidence, Finding, PlannedPoints, finding_of
+from .analysis.evidence import Finding, PlannedPoints, finding_of
 from .analysis.selection import observe
-from .analysis.series import PointSeries
 from .spec import CampaignSpec, on_the_line
 from .state import CampaignState, ChainLog, series_of
 from .steerers import find_steerer
@@ -56,69 +55,57 @@ IN_A_ROW = 2
 """Looks in a row at which all evidence must hold."""
 
 
-class Found(Protocol):
-    """What the chains of one system say."""
+class Analysis:
+    """Makes results of rows: here the peak of a susceptibility, by reweighting all chains of a system together.
 
-    @property
-    def established(self) -> bool:
-        """Whether it may be quoted."""
-        ...
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """What it rests on, item by item."""
-        ...
-
-    @property
-    def value(self) -> float | None:
-        """The coordinate of what was looked for; None where that has none, or is not located."""
-        ...
-
-    @property
-    def error(self) -> float | None:
-        """Its error, or that of a curve as a whole."""
-        ...
-
-    @property
-    def said(self) -> str:
-        """What was found, or why nothing was, in words."""
-        ...
-
-
-class Analysis(Protocol):
-    """Makes results of rows: one for each kind of target that a theory has."""
+    A theory with another target has its own `rows`, `judged`, `more` and `observer`. What `judged` returns has
+    `established`, `evidence`, `value`, `error` and `said`: whether the result may be quoted, what it rests on, the
+    coordinate of what was looked for with its error (None where it has none, or is not located), and words.
+    """
 
     def observer(self, spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation | None]:
         """Take what a chain has measured in its complete visits; return what makes of it what a steerer is told."""
-        ...
+        return partial(observe, series_of(spec.theory, chain, complete=True), id=chain.id, cost=float(chain.complete))
+
+    def rows(self, state: CampaignState, system: System) -> Sequence[Any]:
+        """Return what the chains of a system have measured."""
+        return state.points(system)
+
+    def judged(self, spec: CampaignSpec, rows: Sequence[Any], plan: PlannedPoints) -> Any:
+        """Return what these rows say."""
+        return finding_of(rows, plan, seed=spec.seed, n_bootstrap=REPLICAS)
+
+    def more(self, found: Any, rows: Sequence[Any]) -> dict[str, Any]:
+        """Return the fields of an estimate that only this kind of target has, `effective` at least."""
+        peak = found.transition
+        known = {"wants": found.wants, "overlap": found.overlap, "crossings": found.crossings}
+        if peak is None:
+            return known
+        return known | {"height": peak.height, "effective": peak.n_effective, "width": peak.width}
+
+    def find(self, state: CampaignState, system: System) -> Any:
+        """Return what the chains of a system say."""
+        return self.judged(state.spec, self.rows(state, system), plan_of(state, system))
 
     def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
         """Take what a system has measured; return what estimates it after so many updates. None: there is nothing."""
-        ...
+        rows = self.rows(state, system)
+        return partial(self._estimated, state.spec, system, rows, plan_of(state, system)) if rows else None
 
-    def find(self, state: CampaignState, system: System) -> Any:
-        """Return what the chains of a system say, as a `Found`."""
-        ...
-
-
-class PeakAnalysis:
-    """The peak of a susceptibility, by reweighting all chains of a system together."""
-
-    def observer(self, spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation | None]:
-        """Return what tells chi of one chain."""
-        return partial(observe, series_of(spec.theory, chain, complete=True), id=chain.id, cost=float(chain.complete))
-
-    def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
-        """Return what locates the peak."""
-        points = state.points(system)
-        return partial(_estimated_peak, state.spec, system, points, plan_of(state, system)) if points else None
-
-    def find(self, state: CampaignState, system: System) -> Finding:
-        """Return the peak with its evidence."""
-        return finding(state, system)
-
-
-PEAK = PeakAnalysis()
+    def _estimated(
+        self, spec: CampaignSpec, system: System, rows: Sequence[Any], plan: PlannedPoints, trajectories: int
+    ) -> Estimated:
+        found = self.judged(spec, rows, plan)
+        return Estimated(
+            system=system,
+            trajectories=trajectories,
+            result=found.value,
+            error=found.error,
+            reason=found.said,
+            established=found.established,
+            evidence=found.evidence,
+            **self.more(found, rows),
+        )
 
 
 def plan_of(state: CampaignState, system: System) -> PlannedPoints:
@@ -138,32 +125,6 @@ def plan_of(state: CampaignState, system: System) -> PlannedPoints:
 def finding(state: CampaignState, system: System, *, n_bootstrap: int = REPLICAS) -> Finding:
     """Return the peak of a volume with its evidence."""
     return finding_of(state.points(system), plan_of(state, system), seed=state.spec.seed, n_bootstrap=n_bootstrap)
-
-
-def _estimated_peak(
-    spec: CampaignSpec,
-    system: System,
-    points: Sequence[PointSeries],
-    plan: PlannedPoints,
-    trajectories: int,
-) -> Estimated:
-    found = finding_of(points, plan, seed=spec.seed, n_bootstrap=REPLICAS)
-    peak = found.transition
-    return Estimated(
-        system=system,
-        trajectories=trajectories,
-        result=None if peak is None else peak.result,
-        error=None if peak is None else peak.error,
-        height=None if peak is None else peak.height,
-        reason=found.reason,
-        effective=0.0 if peak is None else peak.n_effective,
-        width=0.0 if peak is None else peak.width,
-        established=found.established,
-        evidence=found.evidence,
-        wants=found.wants,
-        overlap=found.overlap,
-        crossings=found.crossings,
-    )
 
 
 def traffic_of(rungs: Sequence[ChainLog]) -> "Traffic | None":

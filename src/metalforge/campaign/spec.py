@@ -363,19 +363,6 @@ class _Shipped(Mapping[str, CampaignSpec]):
         return sum(1 for _ in self)
 
 
-class _About(Mapping[str, str]):
-    """What each of them is for."""
-
-    def __getitem__(self, name: str) -> str:
-        return _preset(name).about
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(PRESETS)
-
-    def __len__(self) -> int:
-        return len(PRESETS)
-
-
 @cache
 def _presets(theory: str) -> dict[str, _Preset]:
     """Return the presets of a theory: those of the file `presets.toml` in the package that has it, if there is one."""
@@ -395,8 +382,11 @@ def _preset(name: str) -> _Preset:
 
 PRESETS: Mapping[str, CampaignSpec] = _Shipped()
 """Specs by name."""
-ABOUT: Mapping[str, str] = _About()
-"""What each of them is for."""
+
+
+def about(name: str) -> str:
+    """Return what a shipped spec is for."""
+    return _preset(name).about
 
 
 def preset(name: str) -> CampaignSpec:

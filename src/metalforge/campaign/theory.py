@@ -323,9 +323,9 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     @property
     def analysis(self) -> "Analysis":
         """Who makes results of rows."""
-        from .findings import PEAK
+        from .findings import Analysis
 
-        return PEAK
+        return Analysis()
 
     @property
     def report(self) -> "Report":

@@ -46,12 +46,12 @@ def asked(
 def presets(as_json: Json = False) -> None:
     """List the presets of `scan`: their lattices, range and budget, and what they are for."""
     from metalforge.campaign.report.words import budget_text, system_name
-    from metalforge.campaign.spec import ABOUT, PRESETS
+    from metalforge.campaign.spec import PRESETS, about
 
     records = [
         {
             "name": name,
-            "about": ABOUT[name],
+            "about": about(name),
             "systems": spec.theory.systems,
             "coordinate": spec.theory.coordinate,
             "low": spec.theory.low,
@@ -67,7 +67,7 @@ def presets(as_json: Json = False) -> None:
             ", ".join(system_name(dims) for dims in spec.theory.systems),
             f"{spec.theory.coordinate} {spec.theory.low:.4g} to {spec.theory.high:.4g}",
             budget_text(spec),
-            ABOUT[name],
+            about(name),
         )
         for name, spec in PRESETS.items()
     ]

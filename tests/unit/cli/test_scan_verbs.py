@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running import campaign as running
-from metalforge.campaign.spec import ABOUT, PRESETS, spec_from
+from metalforge.campaign.spec import PRESETS, about, spec_from
 from metalforge.campaign.store import Journal
 from metalforge.campaign.store.chain_files import ChainFolder
 from metalforge.cli.main import app
@@ -223,7 +223,7 @@ def test_presets_are_listed():
     assert tiny["low"] < 5.09 < tiny["high"]
     assert tiny["deterministic"]
     text = metalforge("presets").stdout
-    assert all(name in text and ABOUT[name] in text for name in PRESETS)
+    assert all(name in text and about(name) in text for name in PRESETS)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -13,7 +13,6 @@ import msgspec
 
 from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.analysis.transition import Transition
-from metalforge.campaign.findings import Found
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
@@ -213,7 +212,7 @@ class Reported:
 
 
 def findings_of(state: CampaignState) -> dict[System, Any]:
-    """Return what the chains of every system say, a `Found` each: what a result and its figures rest on."""
+    """Return what the chains of every system say: what a result and its figures rest on."""
     theory = state.spec.theory
     return {system: theory.analysis.find(state, system) for system in theory.systems}
 
@@ -315,7 +314,7 @@ def _infinite(theory: Theory, result: CampaignResult) -> Limit:
     )
 
 
-def _volume(state: CampaignState, system: System, found: Found) -> SystemResult:
+def _volume(state: CampaignState, system: System, found: Any) -> SystemResult:
     chains = [chain for chain in state.chains.values() if chain.system == system]
     quoted = _quoted(state.spec.theory, found.value, found.error, found.evidence)
     transition = getattr(found, "transition", None)

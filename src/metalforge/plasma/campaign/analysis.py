@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
-from metalforge.campaign.findings import plan_of
+from metalforge.campaign.findings import Analysis
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.store.records import Estimated
 from metalforge.campaign.theory import System
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
@@ -16,8 +14,6 @@ from metalforge.core.steering import Observation
 from .freezing import FreezingFinding, find_freezing, observed_growth
 from .theory import Plasma
 from .transport import SegmentRows, TransportFinding, find_transport, observed_transport
-
-PlasmaFinding: TypeAlias = TransportFinding | FreezingFinding
 
 
 def plasma_of(spec: CampaignSpec) -> Plasma:
@@ -51,14 +47,7 @@ def trajectories_of(state: CampaignState, dims: System) -> list[SegmentRows]:
     return [rows for rows in found if rows.segments]
 
 
-def plasma_finding(spec: CampaignSpec, rows: Sequence[SegmentRows], plan: PlannedPoints) -> PlasmaFinding:
-    """Return what trajectories of one box say, of what the campaign is for."""
-    if spec.theory.target == "crossing":
-        return find_freezing(rows, plan)
-    return find_transport(rows, plan, spec.theory.low, spec.theory.high, spec.budget.target_error)
-
-
-class PlasmaAnalysis:
+class PlasmaAnalysis(Analysis):
     """Makes a curve or a crossing of segments."""
 
     def observer(self, spec: CampaignSpec, chain: ChainLog) -> Callable[[], Observation | None]:
@@ -66,28 +55,19 @@ class PlasmaAnalysis:
         rows = segments_of(spec, chain, complete=True)
         return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
 
-    def estimator(self, state: CampaignState, system: System) -> Callable[[int], Estimated] | None:
-        """Return what estimates the curve or the crossing."""
-        rows = trajectories_of(state, system)
-        return partial(_estimated, state.spec, system, rows, plan_of(state, system)) if rows else None
+    def rows(self, state: CampaignState, system: System) -> list[SegmentRows]:
+        """Return the trajectories of a box."""
+        return trajectories_of(state, system)
 
-    def find(self, state: CampaignState, system: System) -> PlasmaFinding:
-        """Return the curve or the crossing with its evidence."""
-        return plasma_finding(state.spec, trajectories_of(state, system), plan_of(state, system))
+    def judged(
+        self, spec: CampaignSpec, rows: Sequence[SegmentRows], plan: PlannedPoints
+    ) -> TransportFinding | FreezingFinding:
+        """Return what trajectories of one box say, of what the campaign is for."""
+        if spec.theory.target == "crossing":
+            return find_freezing(rows, plan)
+        return find_transport(rows, plan, spec.theory.low, spec.theory.high, spec.budget.target_error)
 
-
-def _estimated(
-    spec: CampaignSpec, dims: System, rows: Sequence[SegmentRows], plan: PlannedPoints, trajectories: int
-) -> Estimated:
-    found = plasma_finding(spec, rows, plan)
-    crossing = isinstance(found, FreezingFinding)
-    return Estimated(
-        system=dims,
-        trajectories=trajectories,
-        result=found.value,
-        error=found.error,
-        reason=found.said,
-        effective=float(sum(one.segments for one in rows)) if not crossing else float(len(rows)),
-        established=found.established,
-        evidence=found.evidence,
-    )
+    def more(self, found: TransportFinding | FreezingFinding, rows: Sequence[SegmentRows]) -> dict[str, float]:
+        """Return how many segments a curve rests on, or trajectories a crossing."""
+        crossing = isinstance(found, FreezingFinding)
+        return {"effective": float(len(rows) if crossing else sum(one.segments for one in rows))}
