@@ -158,8 +158,8 @@ def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywh
     assert effect["measured"] == MEASURED["beta_priority"]
     followed = Followed(tmp_path / "run")
     followed.advance()
-    sent = [line for line in decisions_sent(followed) if (line.what, line.head) == ("visit", "beta_priority")]
-    assert [line.coordinate for line in sent] == [visit.coordinate for visit in moved]
+    sent = [line for line in decisions_sent(followed) if (line["what"], line["head"]) == ("visit", "beta_priority")]
+    assert [line["coordinate"] for line in sent] == [visit.coordinate for visit in moved]
     assert "beta_priority acts" in view_of(state, state.last_at).heads
 
 

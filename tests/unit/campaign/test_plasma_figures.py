@@ -70,8 +70,8 @@ def test_a_plasma_has_no_screen_and_says_what_it_finds(particles):
     assert "rewire" not in view.commands
     assert {"system", "coupling", "steerer"} <= set(view.commands)
     line = campaign_line(0, followed.state.last_at, followed)
-    assert line.found.startswith("D* to ")
-    assert len(line.spark) > 1  # the error of the curve, as it fell
+    assert line["found"].startswith("D* to ")
+    assert len(line["spark"]) > 1  # the error of the curve, as it fell
     assert {budget.unit for budget in view.budgets} == {"segments"}
     assert any("D* to " in text for text in plain_lines(view, None))
     figure = followed.state.spec.theory.report.figure(Reported(followed.state))

@@ -5,7 +5,7 @@ Samples hold sums since their graph began, so that every rate is a difference of
 
 from collections.abc import Sequence
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -82,41 +82,31 @@ def pipeline_figure(state: CampaignState) -> PipelineFigure | None:
     if graph is None:
         return None
     own = [sample for sample in state.samples if sample.at >= graph.at]
+    paused = bool(own) and own[-1].paused
     window_s, lately = _lately(own)
     places = places_of(graph.stages, graph.edges)
     stages = [
-        _with_rates(
-            PipelineStage(
-                name=node.name,
-                substrate="" if node.substrate is None else substrate_text(node.substrate),
-                isolation=node.isolation,
-                column=places[node.name][0],
-                row=places[node.name][1],
-            ),
-            lately.get(node.name),
-            window_s,
+        PipelineStage(
+            name=node.name,
+            substrate="" if node.substrate is None else substrate_text(node.substrate),
+            isolation=node.isolation,
+            column=places[node.name][0],
+            row=places[node.name][1],
+            **_rates(lately.get(node.name), window_s),
         )
         for node in graph.stages
     ]
+    most = max((stage.busy or 0.0 for stage in stages), default=0.0)
+    slowest = [stage.name for stage in stages if most >= IDLE and (stage.busy or 0.0) >= most - ALIKE]
     by_name = {stage.name: stage for stage in stages}
-    slowest = _slowest(stages)
     return PipelineFigure(
         ordering=graph.ordering,
         began_s=graph.at - opened,
         window_s=window_s,
-        paused=bool(own) and own[-1].paused,
-        stages=_marked(stages, slowest),
-        edges=tuple(
-            PipelineEdge(
-                source=edge.source,
-                target=edge.target,
-                channel=edge.channel,
-                feedback=edge.feedback,
-                blocked=_blocked(edge, by_name),
-            )
-            for edge in graph.edges
-        ),
-        bottleneck=_bottleneck(stages, slowest, bool(own) and own[-1].paused),
+        paused=paused,
+        stages=tuple(msgspec.structs.replace(stage, slowest=stage.name in slowest) for stage in stages),
+        edges=tuple(PipelineEdge(**msgspec.structs.asdict(e), blocked=_blocked(e, by_name)) for e in graph.edges),
+        bottleneck=_bottleneck(stages, slowest, paused),
         rewired=tuple(at - opened for at in state.rewired),
     )
 
@@ -132,21 +122,19 @@ def _lately(samples: Sequence[Sampled]) -> tuple[float, dict[str, tuple[StageSam
     return window, {stage.stage: (first.get(stage.stage), stage) for stage in last.stages}
 
 
-def _with_rates(
-    stage: PipelineStage, ends: tuple[StageSample | None, StageSample] | None, window_s: float
-) -> PipelineStage:
+def _rates(ends: tuple[StageSample | None, StageSample] | None, window_s: float) -> dict[str, Any]:
+    """Return what samples at both ends of a window say of a stage."""
     if ends is None:
-        return stage
+        return {}
     before, after = ends
-    known = msgspec.structs.replace(stage, items=after.items, queue=after.queue)
+    known = {"items": after.items, "queue": after.queue}
     if window_s <= 0:
         return known
     fields = {"per_second": "items", "busy": "busy_s", "waits_get": "waited_get_s", "waits_put": "waited_put_s"}
-    rates = {
+    return known | {
         name: (getattr(after, field) - (0 if before is None else getattr(before, field))) / window_s
         for name, field in fields.items()
     }
-    return msgspec.structs.replace(known, **rates)
 
 
 def places_of(stages: Sequence[StageNode], edges: Sequence[StageEdge]) -> dict[str, tuple[int, int]]:
@@ -165,21 +153,12 @@ def places_of(stages: Sequence[StageNode], edges: Sequence[StageEdge]) -> dict[s
     return places
 
 
-def _marked(stages: Sequence[PipelineStage], slowest: Sequence[str]) -> tuple[PipelineStage, ...]:
-    return tuple(msgspec.structs.replace(stage, slowest=stage.name in slowest) for stage in stages)
-
-
 def _blocked(edge: StageEdge, stages: dict[str, PipelineStage]) -> Blocked:
     """Return who waits at an edge: its source for room, where its target has a queue, or its target for items."""
     source, target = stages.get(edge.source), stages.get(edge.target)
     if source is not None and target is not None and (source.waits_put or 0.0) >= BLOCKED and target.queue:
         return "put"
     return "get" if target is not None and (target.waits_get or 0.0) >= 1 - BLOCKED else ""
-
-
-def _slowest(stages: Sequence[PipelineStage]) -> tuple[str, ...]:
-    most = max((stage.busy or 0.0 for stage in stages), default=0.0)
-    return () if most < IDLE else tuple(stage.name for stage in stages if (stage.busy or 0.0) >= most - ALIKE)
 
 
 def _bottleneck(stages: Sequence[PipelineStage], slowest: Sequence[str], paused: bool) -> str:
