@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from metalforge.campaign import Results
     from metalforge.campaign.extending import Extension
     from metalforge.campaign.spec import CampaignSpec
-    from metalforge.cluster.address import ClusterAddress
     from metalforge.cluster.supervisor import Outcome
 
 LOOK_S, UNSEEN_S, HEAD_S = 0.5, 1.0, 3.0
@@ -148,7 +147,7 @@ def show_nodes(cluster: str, as_json: bool) -> None:
     from metalforge.cluster.address import ClusterAddress
 
     address = ClusterAddress.parse(cluster)
-    with TemporaryDirectory() as folder, _talk_apart():
+    with TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # Ray prints what happens to nodes
         ray = joining.join(address, Path(folder))
         try:
             there, found = nodes.live_nodes(ray), nodes.look(ray)
@@ -194,13 +193,9 @@ def _far(
     detach: bool = False,
     attach: bool = False,
 ) -> None:
-    from metalforge.cluster.address import ClusterAddress
-
-    address = ClusterAddress.parse(cluster)
-    with _talk_apart():
-        outcome = _carried(
-            address, directory, tell, spec=spec, more=more, detach=detach, as_json=as_json, attach=attach
-        )
+    """Begin or find a campaign, watch it and print how it ended, or leave it to the cluster."""
+    with redirect_stdout(sys.stderr):  # Ray prints what happens to nodes
+        outcome = _carried(cluster, directory, tell, spec, more, as_json=as_json, detach=detach, attach=attach)
     if outcome is None:
         return
     if as_json:
@@ -210,26 +205,23 @@ def _far(
             print_text(line)
 
 
-def _talk_apart() -> redirect_stdout[TextIO]:
-    """Return a block in which Ray's talk goes to where ours goes: it prints what happens to nodes."""
-    return redirect_stdout(sys.stderr)
-
-
 def _carried(
-    address: "ClusterAddress",
+    cluster: str,
     directory: Path,
     tell: Tell,
-    *,
     spec: "CampaignSpec | None",
     more: "Extension | None",
-    detach: bool,
+    *,
     as_json: bool,
+    detach: bool,
     attach: bool,
 ) -> "Outcome | None":
     """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
     from metalforge.cluster import joining, supervisor
+    from metalforge.cluster.address import ClusterAddress
     from metalforge.core.errors import SpecError
 
+    address = ClusterAddress.parse(cluster)
     ray = joining.join(address, directory, start=not attach)
     stop = False
     try:

@@ -57,7 +57,7 @@ def test_faults_in_two_chains_leave_no_trace_in_what_is_measured(sound, tmp_path
     ]
     assert not any(chain.abandoned for chain in state.chains.values())
     summary = json.loads(call("replay", "run", "--json", cwd=tmp_path).stdout)
-    assert {(f["chain"], f["update"], f["by"]) for f in summary["faults"]} == {
+    assert {(f["chain"], f["step"], f["by"]) for f in summary["faults"]} == {
         ("c0000", 40, "rule:finite"),
         ("c0001", 77, "rule:finite"),
     }

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.store.records import Decided
 from metalforge.campaign.theory import Theory
 from metalforge.statistics.gamma import gamma_method
 
@@ -49,20 +50,6 @@ class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
     largest_z: float
 
 
-class FaultNote(ResultPart, frozen=True, kw_only=True):
-    """A block that was not written: of which chain, at which update, found by which rule and why, and what was done.
-
-    `rule` is the figure of the rule, where there is one.
-    """
-
-    chain: str
-    update: int
-    by: str
-    rule: float | None
-    reason: str
-    done: str
-
-
 class Decisions(ResultPart, frozen=True, kw_only=True):
     """Everything that was decided, counted."""
 
@@ -93,20 +80,9 @@ def decisions_of(state: CampaignState) -> Decisions:
     )
 
 
-def faults_of(state: CampaignState) -> tuple[FaultNote, ...]:
-    """Return the blocks that were not as a chain should give them."""
-    return tuple(
-        FaultNote(
-            chain=d.chain,
-            update=d.step,
-            by=d.by,
-            rule=d.baseline,
-            reason=d.reason,
-            done=d.done,
-        )
-        for d in state.decisions
-        if d.what == "fault"
-    )
+def faults_of(state: CampaignState) -> tuple[Decided, ...]:
+    """Return what was decided of blocks that were not as a chain should give them, each with what was done."""
+    return tuple(decision for decision in state.decisions if decision.what == "fault")
 
 
 def _warmups(state: CampaignState) -> tuple[WarmUpCheck, ...]:

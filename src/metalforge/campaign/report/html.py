@@ -54,6 +54,11 @@ def heading(title: str, *parts: str) -> str:
     return f"<h3>{escape(title)}</h3>\n" + "\n".join(parts)
 
 
+def titled(title: str, about: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *more: str) -> str:
+    """Return a part of a section: a note, a table and more; without rows there is none."""
+    return heading(title, note(about), table(columns, rows), *more) if rows else ""
+
+
 def paragraph(value: object, kind: str = "") -> str:
     """Return a paragraph."""
     return f'<p class="{kind}">{text_of(value)}</p>' if kind else f"<p>{text_of(value)}</p>"

@@ -147,6 +147,7 @@ class PeakReport(Report):
     ) -> list[str]:
         """Return the headline, the transition, its evidence, histories and all chains."""
         from . import sections
+        from .html import section
 
         title, meaning = verdict.verdict(shown)
         return [
@@ -155,7 +156,7 @@ class PeakReport(Report):
             sections.compared_section(beside, figures),
             sections.evidence_section(shown.result, figures, self.evidence_figures),
             *self.more_sections(shown, figures),
-            sections.history_section(figures, *self.more_of_histories(figures)),
+            section("Histories", figures.get("histories", ""), *self.more_of_histories(figures)),
             sections.points_section(shown, links, self.said_of_points(shown.result)),
         ]
 

@@ -71,12 +71,8 @@ def bare_result(theory: Theory, chain: ChainLog) -> ChainResult:
         values=_values(theory, chain, theory.observables),
         effective=float(chain.measured),
         seconds=chain.seconds,
-        abandoned=_given_up(chain),
+        abandoned=next((d.reason for d in chain.decisions if d.what == "abandoned"), ""),
     )
-
-
-def _given_up(chain: ChainLog) -> str:
-    return next((d.reason for d in chain.decisions if d.what == "abandoned"), "")
 
 
 def _values(theory: Theory, chain: ChainLog, names: Iterable[str]) -> dict[str, Value]:
@@ -93,19 +89,13 @@ def _chain(theory: Theory, chain: ChainLog, errors: ChainErrors | None) -> Chain
     values, volume = theory.order_of(chain.column), theory.volume_of(chain.system)
     enough = chain.measured >= FEWEST_ROWS
     order = gamma_method(values) if enough else None
-    return ChainResult(
-        id=chain.id,
-        system=chain.system,
-        coordinate=chain.coordinate,
+    return replace(
+        bare_result(theory, chain),
         cheap=chain.by_phase["quench"],
-        warmup=chain.by_phase["warmup"],
-        measured=chain.measured,
         order=None if order is None or errors is None else replace(order, error=errors.order_error),
         chi=None
         if errors is None
         else replace(susceptibility(values, volume), mean=errors.chi, error=errors.chi_error),
         values=_values(theory, chain, chain.columns),
         effective=0.0 if order is None else chain.measured / (2 * order.tau_int),
-        seconds=chain.seconds,
-        abandoned=_given_up(chain),
     )

@@ -15,10 +15,10 @@ from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Drift
-from metalforge.campaign.store.records import EnergySpent, StoppedBy
+from metalforge.campaign.store.records import Decided, EnergySpent, StoppedBy
 from metalforge.campaign.theory import System, Theory, TheoryWords
 
-from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
+from .decisions import Decisions, ResultPart, decisions_of, faults_of
 from .heads import HeadAccount, accounts_of
 from .points import ChainResult
 from .words import item_text, system_name
@@ -170,7 +170,7 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     substrates: tuple[str, ...]
     energy: tuple[EnergySpent, ...]
     heads: dict[str, HeadAccount]
-    faults: tuple[FaultNote, ...]
+    faults: tuple[Decided, ...]
     """Blocks that were thrown away, and what came of them."""
     chains: tuple[ChainResult, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where observables were asked for: their means are the `values` of every chain."""

@@ -155,11 +155,6 @@ def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[st
     )
 
 
-def history_section(figures: Figures, *more: str) -> str:
-    """Return histories, and what a theory shows beside them."""
-    return section("Histories", figures.get("histories", ""), *more)
-
-
 def points_section(shown: Reported, downloads: str, said: str = "") -> str:
     """Return the table of chains, and where every row can be had."""
     result = shown.result

@@ -14,7 +14,7 @@ from metalforge.statistics.estimate import with_error
 from .decisions import LARGEST_Z, faults_of
 from .figure_data_of_chains import swaps_of
 from .heads import why_not
-from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
+from .html import Raw, bar, details, listing, note, paragraph, section, table, titled
 from .result import CampaignResult, Reported
 from .spec_text import spec_text
 from .words import one_line, say, substrate_text, system_text
@@ -61,8 +61,7 @@ def _expected(state: CampaignState, result: CampaignResult) -> str:
     ]
     # Reasons are in the coordinate, too, whatever is quoted as the result.
     columns = (result.words.system, "by", f">{result.words.coordinate}", ">by the curve", "why")
-    about = note(say("sections.expected"))
-    return heading("Where the peak was expected", about, table(columns, rows)) if rows else ""
+    return titled("Where the peak was expected", say("sections.expected"), columns, rows)
 
 
 def _exchange(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
@@ -75,10 +74,8 @@ def _exchange(state: CampaignState, result: CampaignResult, figures: Figures) ->
             rows.append(
                 (system_text(seen.system), coordinates, len(rungs), seen.updates, rates, f"{seen.round_trips:g}")
             )
-    about = say("sections.exchange")
     columns = (result.words.system, result.words.coordinate, ">replicas", ">updates each", "rates", ">round trips")
-    shown = heading("Exchange of couplings", note(about), table(columns, rows), figures.get("swaps", ""))
-    return shown if rows else ""
+    return titled("Exchange of couplings", say("sections.exchange"), columns, rows, figures.get("swaps", ""))
 
 
 def _heads(state: CampaignState, result: CampaignResult) -> str:
@@ -92,8 +89,8 @@ def _heads(state: CampaignState, result: CampaignResult) -> str:
         )
         for name, found in result.heads.items()
     ]
-    shown = table(("head", "acts", ">skill", "what differs (modelled), or why not", "measured in"), rows)
-    return heading("Heads of the conductor", note(say("sections.heads")), shown) if rows else ""
+    columns = ("head", "acts", ">skill", "what differs (modelled), or why not", "measured in")
+    return titled("Heads of the conductor", say("sections.heads"), columns, rows)
 
 
 def _warmups(result: CampaignResult) -> str:
@@ -101,18 +98,15 @@ def _warmups(result: CampaignResult) -> str:
         (w.by, w.chains, f"{w.mean_updates:.0f}", w.judged, w.over, f"{w.largest_z:.1f}" if w.judged else "-")
         for w in result.decisions.warmups
     ]
-    about = say("sections.warmups", largest=LARGEST_Z)
     columns = ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|")
-    return heading("Had the warm-ups ended?", note(about), table(columns, rows)) if rows else ""
+    return titled("Had the warm-ups ended?", say("sections.warmups", largest=LARGEST_Z), columns, rows)
 
 
 def _faults(state: CampaignState) -> str:
     """Return the blocks that were thrown away, and what came of them."""
-    rows = [(f.chain, f.update, f.by, one_line(f.reason), f.done) for f in faults_of(state)]
+    rows = [(f.chain, f.step, f.by, one_line(f.reason), f.done) for f in faults_of(state)]
     columns = ("chain", ">update", "found by", "why", "what was done")
-    return (
-        heading("Blocks that were computed again", note(say("sections.faults")), table(columns, rows)) if rows else ""
-    )
+    return titled("Blocks that were computed again", say("sections.faults"), columns, rows)
 
 
 def _visits(state: CampaignState, result: CampaignResult) -> str:

@@ -8,7 +8,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from metalforge.campaign.analysis.evidence import Evidence
-from metalforge.campaign.analysis.transition import Transition
 from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import with_error
 
@@ -79,9 +78,13 @@ def verdict(shown: Reported) -> tuple[Raw, list[str]]:
     peak, fit = result.headline.transition, result.extrapolation
     meaning, rests = "", ""
     if fit is not None and law is not None:
-        meaning, rests = _of_limit(result, fit, law)
+        meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
+        rests = say("verdict.infinite-rests", systems=len(fit.systems))
     elif peak is not None:
-        meaning, rests = _of_system(result, peak)
+        name, words = system_text(peak.system), result.words
+        known = {"coordinate": words.coupling, "kind": words.system, "order": result.order, "system": name}
+        meaning = say("verdict.of-volume", found=peak, **known)
+        rests = say("verdict.volume-rests", found=peak, held=len(result.headline.evidence))
     return Raw(f'{label} = <span class="value">{value}</span>'), [
         paragraph(meaning),
         paragraph(Raw(f"{escape(rests)} {link('All the evidence', '#evidence').html}.")),
@@ -92,21 +95,6 @@ def _subject(result: CampaignResult, law: SizeLaw | None) -> str:
     if (fit := result.extrapolation) is not None and law is not None:
         return say("verdict.infinite", limit=law.limit, quality=_quality(fit))
     return say("verdict.peak", order=result.order, system=system_text(result.headline.system))
-
-
-def _of_system(result: CampaignResult, found: Transition) -> tuple[str, str]:
-    """Return what the number of one system means, and in one line what it rests on."""
-    name, words = system_text(found.system), result.words
-    meaning = say(
-        "verdict.of-volume", coordinate=words.coupling, kind=words.system, order=result.order, system=name, found=found
-    )
-    return meaning, say("verdict.volume-rests", found=found, held=len(result.headline.evidence))
-
-
-def _of_limit(result: CampaignResult, fit: "FiniteSizeFit", law: SizeLaw) -> tuple[str, str]:
-    """Return what the extrapolated number means, and in one line what it rests on."""
-    meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
-    return meaning, say("verdict.infinite-rests", systems=len(fit.systems))
 
 
 def _quality(fit: "FiniteSizeFit") -> str:
