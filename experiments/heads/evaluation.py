@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import ScalingCurve, scaled_coupling, transition_curve, two_loop_peak
+from metalforge.conductor.scaling import ScalingCurve, scaled_coupling, transition_curve
 from metalforge.conductor.scores import HeadScore, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
@@ -34,6 +34,7 @@ from .routes import ROUTES, Route
 from .scores import PeakScore, PeakSpread
 from .training import Trained, label_rows, reservoir, train_heads
 from .transition_fit import LatticePeak, without
+from .two_loop import two_loop_peak
 
 ACCURACY = ("thermalization", "phase")
 """Labels whose answer is taken as yes or no."""

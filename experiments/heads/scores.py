@@ -1,11 +1,13 @@
 """Records of the studies of heads, of which a package ships the scores, and intervals over couplings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
+from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scores import CouplingInterval, HeadScore, TestedKind, interval_ends
 from metalforge.conductor.shipped import FOLDER
 from metalforge.core.errors import SpecError
@@ -38,6 +40,23 @@ def chains_to_see(bias: float) -> int:
 def least_seen(variance: float) -> float:
     """Return the bias that is seen in 95 % of all studies, all in errors of a measurement: `variance` of the mean."""
     return SEEN * sqrt(variance)
+
+
+def tested_kinds(chains: Iterable[ChainContext], **more: Any) -> tuple[TestedKind, ...]:
+    """Return the kinds that chains are of."""
+    kinds: dict[tuple[Literal["heatbath", "hmc"], int], list[ChainContext]] = {}
+    for chain in chains:
+        kinds.setdefault((chain.algorithm, chain.flavors), []).append(chain)
+    return tuple(
+        TestedKind(
+            algorithm=algorithm,
+            flavors=flavors,
+            n_t=tuple(sorted({c.dims[3] for c in alike})),
+            aspect=(min(c.aspect for c in alike), max(c.aspect for c in alike)),
+            **more,
+        )
+        for (algorithm, flavors), alike in sorted(kinds.items())
+    )
 
 
 class PeakScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

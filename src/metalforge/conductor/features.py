@@ -86,11 +86,6 @@ class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.n_s / self.dims[3]
 
     @property
-    def rows_per_frame(self) -> int:
-        """Updates that one frame is made of."""
-        return 1 if self.algorithm == "hmc" else SWEEPS
-
-    @property
     def of_sweeps(self) -> Self:
         """Return the chain of sweeps, without quarks, that has this start."""
         return type(self)(beta=self.beta, dims=self.dims, start=self.start, action=self.action)

@@ -9,18 +9,12 @@ The curve is fitted to the corpus's own peaks of the susceptibility of |L| (`tra
 An N_t that was in the corpus has an a(N_t) of its own, with its error. Any other has the curve's, and its error is what
 the curve is off by for an N_t that is left out. That is also the unit in which the head `beta_priority` says where the
 peak is (`peak_of`).
-
-Beside it stands the published two-loop curve of asymptotic scaling, a lambda = f(beta), through one known point:
-
-    f(beta) = (6 b_0 / beta)^(-b_1 / 2 b_0^2) exp(-beta / 12 b_0),    b_0 = 11 / 16 pi^2,  b_1 = 102 / (16 pi^2)^2
-
-so that a peak at beta_1 on N_1 means f(beta_2) = f(beta_1) N_1 / N_2 on N_2.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
-from math import asinh, log, pi
+from math import asinh, log
 from typing import Literal
 
 import msgspec
@@ -95,20 +89,3 @@ def scaled_coupling(beta: float, transition: ExpectedPeak) -> float:
 def peak_of(reading: float, transition: ExpectedPeak) -> float:
     """Return the coupling of the peak that a reading of `beta_priority` means."""
     return transition.mean + transition_curve().unit * reading
-
-
-B_0, B_1 = 11 / (16 * pi**2), 102 / (16 * pi**2) ** 2
-
-
-def two_loop(beta: float) -> float:
-    """Return log(a lambda) of asymptotic scaling."""
-    return -B_1 / (2 * B_0**2) * log(6 * B_0 / beta) - beta / (12 * B_0)
-
-
-def two_loop_peak(n_t: int, known: tuple[int, float]) -> float:
-    """Return the coupling of the peak on N_t that asymptotic scaling gives from a `known` (N_t, coupling)."""
-    from scipy.optimize import brentq  # a fifth of a second, which campaigns need not wait
-
-    n_known, beta = known
-    wanted = two_loop(beta) + log(n_known / n_t)
-    return float(brentq(lambda b: two_loop(b) - wanted, 1.0, 50.0))

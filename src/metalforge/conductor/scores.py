@@ -10,9 +10,9 @@ put both back (T. Hesterberg, The American Statistician 69 (2015) 371, "expanded
 couplings they are nearly the least and the largest of the five.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -155,23 +155,6 @@ class TestedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of trajectories; none said: any."""
     heads: tuple[str, ...] = ()
     """Heads that were tested on them; none said: all."""
-
-    @classmethod
-    def of(cls, chains: Iterable[ChainContext], **more: Any) -> "tuple[TestedKind, ...]":
-        """Return the kinds that chains are of."""
-        kinds: dict[tuple[Literal["heatbath", "hmc"], int], list[ChainContext]] = {}
-        for chain in chains:
-            kinds.setdefault((chain.algorithm, chain.flavors), []).append(chain)
-        return tuple(
-            cls(
-                algorithm=algorithm,
-                flavors=flavors,
-                n_t=tuple(sorted({c.dims[3] for c in alike})),
-                aspect=(min(c.aspect for c in alike), max(c.aspect for c in alike)),
-                **more,
-            )
-            for (algorithm, flavors), alike in sorted(kinds.items())
-        )
 
     def lacks(self, chain: ChainContext, integrator: str = "") -> str | None:
         """Return what a chain is that none of these was; None where it is of their kind."""

@@ -10,8 +10,6 @@ from metalforge.conductor.scaling import (
     scaled_coupling,
     transition_curve,
     transition_of,
-    two_loop,
-    two_loop_peak,
 )
 
 PUBLISHED = {2: 5.0933, 4: 5.6925, 6: 5.8941, 8: 6.0624}
@@ -47,11 +45,3 @@ def test_a_reading_is_a_coupling():
     at = transition_of(4, 8)
     assert peak_of(0.0, at) == at.mean
     assert peak_of(-2.0, at) == pytest.approx(at.mean - 2 * transition_curve().unit)
-
-
-def test_two_loops_know_the_slope_at_weak_coupling():
-    # Asymptotically a factor of two in the spacing is 12 b_0 log 2 in the coupling, less a slowly falling correction.
-    step = two_loop_peak(64, (32, 30.0)) - 30.0
-    assert step == pytest.approx(12 * 11 / (16 * math.pi**2) * math.log(2), rel=0.05)
-    assert two_loop_peak(8, (8, 6.0624)) == pytest.approx(6.0624)
-    assert two_loop(6.0) > two_loop(6.1)

@@ -29,11 +29,6 @@ SHARE = 0.2
 FEWEST = 20
 
 
-def effective_samples(state: CampaignState) -> float:
-    """Return the effective number of measurements of the order parameter of the first volume, over all chains."""
-    return measured_rows(state) / (2 * pooled_tau_of(state))
-
-
 def measured_rows(state: CampaignState) -> int:
     """Return the updates of the first volume that were measured."""
     system = state.spec.theory.systems[0]
