@@ -9,7 +9,6 @@ from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline, PipelineBuilder
-    from .calibration import Calibration, TurnBudget, calibrate
     from .channels import ChannelStatistics, Receive, Send, open_channel
     from .efficiency import EfficiencyWindow, SiliconEfficiency
     from .errors import (
@@ -41,7 +40,6 @@ __all__ = [
     "Bounded",
     "Broadcast",
     "BrokenError",
-    "Calibration",
     "Chain",
     "ChannelKind",
     "ChannelStatistics",
@@ -86,10 +84,8 @@ __all__ = [
     "StageSpec",
     "StageTimeoutError",
     "StageTotals",
-    "TurnBudget",
     "Unbounded",
     "bottleneck",
-    "calibrate",
     "from_toml",
     "open_channel",
     "read_events",

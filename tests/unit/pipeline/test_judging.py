@@ -6,20 +6,18 @@ import urllib.request
 import numpy as np
 import pytest
 
-from metalforge.core import Measured, MetalforgeError, Modelled, SpecError
+from metalforge.core import Measured, MetalforgeError, Modelled
 from metalforge.pipeline import (
     Chain,
     Collect,
     EfficiencyWindow,
     ManualClock,
     PipelineBuilder,
-    TurnBudget,
-    calibrate,
 )
-from metalforge.pipeline.calibration import judge
+from metalforge.pipeline.calibration import judge, take_turns
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
-from reference.pipeline_stages import Endless, MeteredChip, Numbers
+from reference.pipeline_stages import MeteredChip, Numbers
 
 
 class Chip(MeteredChip):
@@ -90,76 +88,39 @@ def test_a_window_is_read_after_it_ended():
                              .build().start("inline")).result  # fmt: skip
 
 
-def orderings(costs_ms, noise=0.0):
-    """A graph with one worker stage for each ordering, which takes so many virtual milliseconds an item."""
-    clock, sink, source, rng = ManualClock(), Collect(), Endless(), random.Random(2)
-    builder = PipelineBuilder().stage("source", None, source)
-    for name, cost in costs_ms.items():
+def test_the_best_in_turns_is_named_with_its_gain_and_a_tie_is_a_tie():
+    rng, costs = random.Random(2), {"a": 2.0, "b": 1.0, "c": 3.0}
+    order = []
 
-        def work(x, cost=cost):
-            clock.advance(int(cost * 1e6 * (1 + noise * rng.gauss(0, 1))))
-            return x
+    def measure(name):
+        order.append(name)
+        return 1 / (costs[name] * (1 + 0.05 * rng.gauss(0, 1)))
 
-        builder.stage(name, None, work)
-    builder.stage("sink", None, sink)
-    for name in costs_ms:
-        builder.topology(Chain("source", name)).edge(name, "sink")
-    run = builder.build().start("inline", clock=clock)
-    return run, sink, {n: Chain("source", n, "sink") for n in costs_ms}, run.graph
-
-
-def candidates(costs_ms, noise=0.0):
-    run, sink, chains, graph = orderings(costs_ms, noise)
-    return run, sink, {name: graph.with_topology(chain) for name, chain in chains.items()}
-
-
-def test_calibration_finds_the_fast_ordering_says_by_how_much_and_keeps_every_result():
-    run, sink, tries = candidates({"a": 2.0, "b": 1.0, "c": 3.0}, noise=0.05)
-    outcome = calibrate(run, tries, TurnBudget(rounds=6, results=8, block_s=10.0))
-    assert outcome.best == "b"
-    assert not outcome.tie
+    outcome = judge(take_turns(list(costs), measure, 6))
+    assert "".join(order[:6]) == "abccba"
+    assert (outcome.best, outcome.ties) == ("b", ())
     assert outcome.confidence > 0.99
     assert outcome.gain == pytest.approx(1.0, rel=0.2)
-    assert set(run.graph.stages) == {"source", "b", "sink"}
-    assert [len(c.scores) for c in outcome.candidates] == [6, 6, 6]
-    run.drain()
-    assert sorted(sink.payloads)[: outcome.results] == list(range(outcome.results))
-    assert len(set(sink.payloads)) == len(sink.payloads)
     assert "is better than `a`" in outcome.words
-
-
-def test_two_equal_orderings_are_a_tie():
-    run, _, tries = candidates({"a": 1.0, "b": 1.0}, noise=0.2)
-    outcome = calibrate(run, tries, TurnBudget(rounds=5, results=5, block_s=10.0))
-    assert outcome.tie
+    outcome = judge({name: [rng.gauss(1, 0.2) for _ in range(5)] for name in "ab"})
     assert len(outcome.ties) == 1
     assert "cannot be told apart" in outcome.words
-    run.drain()
 
 
 def test_ties_are_called_as_often_as_promised():
     rng = np.random.default_rng(11)
     drift = np.linspace(1.0, 2.0, 6)
     wrong = sum(
-        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + rng.normal(0, 0.1, 6))}, seed=i).tie
+        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + rng.normal(0, 0.1, 6))}, seed=i).ties
         for i in range(200)
     )
     # 95 % sure in one direction, best chosen after the fact: 10 % false alarms, and few rounds make it a little worse
     assert wrong < 200 * 0.2
     right = sum(
-        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + 0.3 + rng.normal(0, 0.1, 6))}).tie
+        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + 0.3 + rng.normal(0, 0.1, 6))}).ties
         for _ in range(50)
     )
     assert right > 45  # the drift, which is larger than the difference, cancels in the pairs
-
-
-def test_a_score_that_does_not_exist_is_refused_with_the_reason():
-    run, _, tries = candidates({"a": 1.0, "b": 1.0})
-    with pytest.raises(SpecError, match="no substrate"):
-        calibrate(run, tries, TurnBudget(rounds=2, results=2), lambda e: e.quality_per_joule)
-    run.drain()
-    with pytest.raises(SpecError):
-        TurnBudget(rounds=1)
 
 
 def test_percentiles_are_within_a_bucket_of_the_exact_ones():

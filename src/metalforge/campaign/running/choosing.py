@@ -68,15 +68,14 @@ def choose_ordering(campaign: "Campaign") -> str:
     # The chains are the same whoever runs them: one tau for all, or its noise would decide.
     tau = pooled_tau_of(campaign.state)
     outcome = judge({ordering: [rate / (2 * tau) for rate in rates] for ordering, rates in turns.items()})
-    figures = {one.name: one.mean for one in outcome.candidates}
-    said = ", ".join(f"{ordering} {figure:.3g}" for ordering, figure in figures.items())
+    said = ", ".join(f"{ordering} {figure:.3g}" for ordering, figure in outcome.means.items())
     campaign.book.write(
         Decided(
             what="ordering",
             by=outcome.best,
             reason=f"effective samples per {'second' if unmetered else 'joule'}, measured over {ROUNDS} windows of "
             f"{window:.2g} s each: {said}; {outcome.words}" + (f"; not per joule: {unmetered}" if unmetered else ""),
-            value=figures[outcome.best],
+            value=outcome.means[outcome.best],
         )
     )
     return outcome.best
