@@ -32,7 +32,7 @@ from metalforge.pipeline.ray_ import RayConnection, first_line
 from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
-from .nodes import SILENT_S, START_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
+from .nodes import SILENT_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
 from .worker import DISK, LEVEL, HereFlag, halt_here
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class RayMachines(Closing):
 
     carried_by = "node"
 
-    def __init__(self, ray: "ModuleType", directory: Path, *, start_s: float = START_S) -> None:
-        self.ray, self._directory, self._start_s = ray, directory, start_s
+    def __init__(self, ray: "ModuleType", directory: Path) -> None:
+        self.ray, self._directory = ray, directory
         self._level = os.environ.get(LEVEL, "")
         """Build level of the kernels on all nodes; nothing before the first were asked what they can run."""
         self._nodes: dict[str, ClusterNode] = {}
@@ -250,12 +250,12 @@ class RayMachines(Closing):
         probe = self._directory / JOURNAL
         for node in new:
             node.worker = self._new_worker(node)
-        for node, facts in ask_all(new, lambda node: node.worker.facts.remote(str(probe)), self._start_s):
+        for node, facts in ask_all(new, lambda node: node.worker.facts.remote(str(probe))):
             node.facts = facts
         new = [node for node in new if node.facts is not None]
         if not self._level and new:
             self._level = os.environ[LEVEL] = common_level([node.facts for node in new if node.facts is not None])
-        asked = ask_all(new, lambda node: node.worker.lanes.remote(spec, node.cores, self._level), self._start_s)
+        asked = ask_all(new, lambda node: node.worker.lanes.remote(spec, node.cores, self._level))
         for node, lanes in asked:
             node.lanes = tuple(lanes)
             models = dict.fromkeys(lane.info.model for lane in node.lanes)
@@ -305,7 +305,7 @@ class RayMachines(Closing):
         info, silicon = msgspec.structs.replace(facts.info, name=f"{facts.info.name}.{node.label}"), facts.info.name
 
         def joules() -> Quantity:
-            found: Quantity = node.get(node.worker.joules.remote(silicon), self._start_s)
+            found: Quantity = node.get(node.worker.joules.remote(silicon))
             return found
 
         meter = FarMeter(silicon, facts.dark, joules, lambda: node.joules.get(silicon))
@@ -355,7 +355,7 @@ class RayMachines(Closing):
             worker = node.worker
             if worker is None:
                 worker = self._new_worker(node)
-                node.get(worker.at_level.remote(self._level), self._start_s)
+                node.get(worker.at_level.remote(self._level))
                 node.worker, node.heard = worker, time.monotonic()
                 if self._flag.is_set:
                     worker.halt.remote(True)

@@ -58,15 +58,13 @@ class ClusterNode:
 
     def start(self, directory: Path, *, cores: int = 0, cards: int = 0, calls: int = 1) -> Any:
         """Start a worker, which may have so many calls under way, and return it."""
-        resources = {"num_cpus": cores, "num_gpus": cards}
-        return start_actor(
-            self.ray, NodeWorker, str(directory), node=self.id, max_concurrency=calls, **resources
-        )  # fmt: skip
+        options = {"num_cpus": cores, "num_gpus": cards, "max_concurrency": calls}
+        return start_actor(self.ray, NodeWorker, str(directory), node=self.id, **options)
 
-    def get(self, answer: Any, start_s: float = START_S) -> Any:
+    def get(self, answer: Any) -> Any:
         """Return an answer of a worker that may have to start first; raises where its node goes away meanwhile."""
         errors = self.ray.exceptions
-        deadline = time.monotonic() + start_s
+        deadline = time.monotonic() + START_S
         while True:
             try:
                 return self.ray.get(answer, timeout=LOOK_S)
@@ -74,7 +72,7 @@ class ClusterNode:
                 if all(one["NodeID"] != self.id for one in live_nodes(self.ray)):
                     raise StageCrashError(f"node {self.label} is not there any more") from None
                 if time.monotonic() > deadline:
-                    raise StageCrashError(f"no worker started on node {self.label} within {start_s:g} s") from None
+                    raise StageCrashError(f"no worker started on node {self.label} within {START_S:g} s") from None
             except errors.RayError as error:
                 raise StageCrashError(f"node {self.label}: {first_line(getattr(error, 'cause', error))}") from error
 
@@ -109,14 +107,12 @@ class ClusterNode:
         return ""
 
 
-def ask_all(
-    nodes: Sequence[ClusterNode], question: Callable[[ClusterNode], Any], start_s: float = START_S
-) -> list[tuple[ClusterNode, Any]]:
+def ask_all(nodes: Sequence[ClusterNode], question: Callable[[ClusterNode], Any]) -> list[tuple[ClusterNode, Any]]:
     """Return the nodes that answered with their answers, asked all at once; one that did not is given up."""
     found = []
     for node, answer in [(node, question(node)) for node in nodes]:
         try:
-            found.append((node, node.get(answer, start_s)))
+            found.append((node, node.get(answer)))
         except StageCrashError as error:
             node.gone = str(error)
             node.end()

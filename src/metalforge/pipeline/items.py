@@ -5,9 +5,10 @@ number: a stage that is replayed from a checkpoint makes the same ids again, and
 A chain is an ordered line of items; outputs stay in the chain of the item they were made from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any, NamedTuple, is_typeddict
 
 
@@ -62,6 +63,7 @@ class Item:
         return f"Item({self.id})"
 
 
+@cache
 def field_names(kind: type) -> tuple[str, ...] | None:
     """Return the declared fields of a struct, dataclass, named tuple or typed dictionary; None of anything else."""
     if is_dataclass(kind):
@@ -73,29 +75,20 @@ def field_names(kind: type) -> tuple[str, ...] | None:
 
 
 _PLAIN = {int, float, str, bool, type(None)}
-_SIZES: dict[type, Callable[[Any], int]] = {}
 
 
 def payload_bytes(payload: Any) -> int:
     """Return the bytes of the arrays and byte strings in a payload; what else it holds counts as nothing."""
     kind = type(payload)
-    size = _SIZES.get(kind)
-    if size is None:
-        size = _SIZES[kind] = _size_of(kind, payload)
-    return size(payload)
-
-
-def _size_of(kind: type, sample: Any) -> Callable[[Any], int]:
     if kind in _PLAIN:
-        return lambda payload: 0
-    if issubclass(kind, bytes | bytearray):
-        return len
-    if isinstance(getattr(sample, "nbytes", None), int):
-        return lambda payload: int(payload.nbytes)
-    if issubclass(kind, Mapping):
-        return lambda payload: sum(map(payload_bytes, payload.values()))
-    if issubclass(kind, tuple | list):
+        return 0
+    if isinstance(payload, bytes | bytearray):
+        return len(payload)
+    if isinstance(size := getattr(payload, "nbytes", None), int):
+        return size
+    if isinstance(payload, tuple | list):
         # A column of numbers is not looked at one by one.
-        return lambda payload: 0 if set(map(type, payload)) <= _PLAIN else sum(map(payload_bytes, payload))
-    names = field_names(kind) or ()
-    return lambda payload: sum(payload_bytes(getattr(payload, name)) for name in names)
+        return 0 if set(map(type, payload)) <= _PLAIN else sum(map(payload_bytes, payload))
+    if isinstance(payload, Mapping):
+        return sum(map(payload_bytes, payload.values()))
+    return sum(payload_bytes(getattr(payload, name)) for name in field_names(kind) or ())
