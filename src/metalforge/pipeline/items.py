@@ -91,4 +91,5 @@ def payload_bytes(payload: Any) -> int:
         return 0 if set(map(type, payload)) <= _PLAIN else sum(map(payload_bytes, payload))
     if isinstance(payload, Mapping):
         return sum(map(payload_bytes, payload.values()))
-    return sum(payload_bytes(getattr(payload, name)) for name in field_names(kind) or ())
+    names = field_names(kind) or ()  # type: ignore[arg-type]  # a type is hashable
+    return sum([payload_bytes(getattr(payload, name)) for name in names])
