@@ -17,7 +17,7 @@ import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import MIN_STEP, DevicePath
+from metalforge.hybrid.esn.paths import MIN_STEP, DevicePath, RowBlock
 from metalforge.hybrid.routing.jobs import LEVELS, rectified_layer
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights, Ranges
@@ -35,7 +35,7 @@ def with_rectifier(esn: HybridEsn, device: NpuDevice, approach: Trick) -> Hybrid
     """Return a network with its product on a device behind the chip's rectifier, at W4A4."""
     programs = DevicePrograms(device)
     layer = Rectified(esn.weights, programs, esn.ranges, approach)
-    path = DevicePath.of_layer(esn.weights, programs, layer, policy="fallback")
+    path = DevicePath(esn.weights, programs, [RowBlock(esn.weights, layer, "fallback")])
     return esn.with_path(path, precision="W4A4", ranges=esn.ranges)
 
 

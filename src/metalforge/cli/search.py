@@ -156,7 +156,7 @@ def _show(report: "SearchReport", files: tuple[Path, ...]) -> None:
     if report.fine_tuned is not None:
         tuned = report.fine_tuned
         rows.append(("readout on the chip, before the stream", f"{tuned.error_before:.4f}"))
-        rows.append((f"and after {tuned.steps} steps of it", f"{tuned.error_after:.4f}"))
+        rows.append((f"and after {tuned.learning.steps} steps of it", f"{tuned.error_after:.4f}"))
     print_table(f"{report.task}: NRMSE on held-out data", ("model", "NRMSE"), rows)
     for path in files:
         print_text(f"wrote {path}")

@@ -39,7 +39,7 @@ def test_rows_in_software_have_the_bits_of_the_whole_network(series, kind, size,
     weights, u = network(kind=kind, dtype=dtype), series.astype(dtype)
     states = EsnEngine(weights).run(u)
     for rows in (range(size), range(size, 2 * size), range(2 * size, UNITS)):
-        block = RowBlock(weights, rows, None, "fallback")
+        block = RowBlock(weights, None, "fallback", rows)
         found = block.in_software(u[1:], states[:-1])
         assert np.array_equal(found, states[1:, rows.start : rows.stop])
 

@@ -15,7 +15,7 @@ from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.routing.encodings import LADDER
 from metalforge.reservoir.activations import ACTIVATIONS
-from metalforge.reservoir.engine import Affine, Engine
+from metalforge.reservoir.engine import Affine, EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.profiles import profile
@@ -238,7 +238,7 @@ def test_a_conductor_pass_has_the_bits_and_the_books_of_two_calls(n_slots, passt
     same_books(device, called)
     software = program.run_on()
     alone = [software.run_conductor(frame) for frame in frames]
-    states, trained = Engine(program.weights).run(frames), program.weights
+    states, trained = EsnEngine(program.weights).run(frames), program.weights
     seen = np.concatenate([states, frames], axis=1) if passthrough else states
     outputs = Affine(trained.w_out, trained.out_bias)(seen)
     whole = program.decode(outputs)

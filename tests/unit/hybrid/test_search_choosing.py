@@ -207,10 +207,10 @@ def test_learning_on_the_device_follows_a_drift(narma):
 
     stream, held_out = drifted(narma.validation, 2), drifted(narma.test, 4)
     done, tuned = fine_tune(chip, POINT, narma.training, stream, held_out, CLAIMED, forgetting=0.99)
-    assert done.steps == 2 * 350
-    assert done.pushes > 0
+    assert done.learning.steps == 2 * 350
+    assert done.learning.pushes > 0
     assert done.error_after < 0.8 * done.error_before
-    assert done.device.profile == "akd1000-claimed"
+    assert done.learning.device.profile == "akd1000-claimed"
     said = held_out.counted(chip.states(held_out.inputs)) @ tuned.w_out.T + tuned.out_bias
     assert nrmse(held_out.counted(held_out.targets), said) == pytest.approx(done.error_after, abs=0.1)
 

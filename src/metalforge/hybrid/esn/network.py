@@ -173,7 +173,7 @@ class HybridEsn(Closing):
         matrix, lines = device_lines(self.weights, ranges, place)
         compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
         product = DeviceMatrix(compiled, programs, "esn")
-        path = DevicePath.of_layer(self.weights, programs, product, policy=on_device_failure, place=place)
+        path = DevicePath(self.weights, programs, [RowBlock(self.weights, product, on_device_failure)], place=place)
         other = self.with_path(path, precision=precision, ranges=ranges)
         other.approach = approach
         return other
@@ -186,7 +186,7 @@ class HybridEsn(Closing):
         programs = DevicePrograms(device)
         layer = NativeLayer(self.weights, programs, Ranges(self.ranges.u, 1.0))
         rectified = replace(self.weights, activation="bounded_relu")
-        path = DevicePath.of_layer(rectified, programs, layer, policy=on_device_failure, activated=True)
+        path = DevicePath(rectified, programs, [RowBlock(rectified, layer, on_device_failure)], activated=True)
         return self.with_path(path, "hardware-native", precision="W4A4")
 
     def with_chunks(
@@ -213,9 +213,9 @@ class HybridEsn(Closing):
         blocks = [
             RowBlock(
                 self.weights,
-                chunk.rows,
                 None if chunk.compiled is None else DeviceMatrix(chunk.compiled, programs, chunk.name),
                 on_device_failure,
+                chunk.rows,
                 chunk.name,
             )
             for chunk in plan.chunks

@@ -151,8 +151,14 @@ class RowBlock:
     """Some rows of a network: on a device, in software, or in software since the device failed."""
 
     def __init__(
-        self, weights: EsnWeights, rows: range, product: Product | None, policy: OnFailure, name: str = "all rows"
+        self,
+        weights: EsnWeights,
+        product: Product | None,
+        policy: OnFailure,
+        rows: range | None = None,
+        name: str = "all rows",
     ) -> None:
+        rows = rows or range(weights.units)
         self.name, self.product, self.guard = name, product, DeviceGuard(policy)
         self.span = slice(rows.start, rows.stop)
         self._weights, self._rows = weights, rows
@@ -204,21 +210,6 @@ class DevicePath:
         self._steps = 0
         self._intact = True
         self.write_host(weights)
-
-    @classmethod
-    def of_layer(
-        cls,
-        weights: EsnWeights,
-        programs: DevicePrograms,
-        layer: Product,
-        *,
-        policy: OnFailure,
-        place: str = "device",
-        activated: bool = False,
-    ) -> "DevicePath":
-        """Return the path of a network whose rows are all in one layer, on a device."""
-        block = RowBlock(weights, range(weights.units), layer, policy)
-        return cls(weights, programs, [block], place=place, activated=activated)
 
     def write_host(self, weights: EsnWeights) -> None:
         """Take up the host's share of the weights: bias, leak, activation, and W_in where that is not on the device."""

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import DevicePath, device_lines, input_place
+from metalforge.hybrid.esn.paths import DevicePath, RowBlock, device_lines, input_place
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
@@ -102,7 +102,7 @@ class DeviceNetwork(HybridEsn):
         matrix, lines = device_lines(weights, self.ranges, place)
         self.reservoir = WrittenMatrix("reservoir", matrix, programs, encoding=encoding, ranges=lines)
         """W_res, or [W_in | W_res], on the device."""
-        self.path = DevicePath.of_layer(weights, programs, self.reservoir, policy="raise", place=place)
+        self.path = DevicePath(weights, programs, [RowBlock(weights, self.reservoir, "raise")], place=place)
         wide = software.ranges_at(seen_by.activation_bits)
         seen = group_ranges(*[(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough)
         self.readout = WrittenMatrix("readout", weights.w_out, programs, encoding=seen_by, ranges=seen)

@@ -16,11 +16,11 @@ import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
-from metalforge.core.quantities import Modelled
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
+from metalforge.hybrid.learning.trainer import TrainerStatistics
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -39,15 +39,10 @@ FORGETTING = 0.9995
 class FineTuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NRMSE of what the device says of held-out series, before and after a stream, and what learning it took."""
 
-    steps: int
     ridge: float
     error_before: float
     error_after: float
-    pushes: int
-    bytes_pushed: int
-    schedule: str
-    device: Modelled | None
-    energy: Modelled | None
+    learning: TrainerStatistics
 
 
 def fine_tune(
@@ -94,17 +89,7 @@ def fine_tune(
         done, master = trainer.statistics(), network.master()
         after = nrmse(truth, network.read(unseen))
         network.close()
-        record = FineTuned(
-            steps=done.steps,
-            ridge=ridge,
-            error_before=before,
-            error_after=after,
-            pushes=done.pushes,
-            bytes_pushed=done.bytes_pushed,
-            schedule=done.schedule,
-            device=done.device,
-            energy=done.energy,
-        )
+        record = FineTuned(ridge=ridge, error_before=before, error_after=after, learning=done)
         return record, esn.weights.with_readout(master.w_out, master.out_bias)
 
 

@@ -313,16 +313,12 @@ def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: It
 
 def _check_rules(onnx: Any, model: Any) -> None:
     """Raise for what the library's own checker refuses, but for outputs whose shape the file leaves open."""
-    checked = model
-    if not all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
-        checked = onnx.ModelProto()
-        checked.CopyFrom(model)
-        for value in checked.graph.output:
-            # Shapes are inferred here; any declaration will do.
+    for value in model.graph.output:
+        if not value.type.tensor_type.HasField("shape"):  # it is inferred here; any declaration will do
             value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
             value.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(checked)
+        onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise SpecError(f"breaks a rule of ONNX: {error}") from error
     except ValueError as error:  # text that is not UTF-8, which the checker's own message quotes, among others
