@@ -12,7 +12,6 @@ from . import (  # noqa: F401  # registers them
     tasks_table,
     thermodynamics,
     transport,
-    warmup,
 )
 from .protocol import EXPERIMENTS, Experiment, Result, ResultRow, Settings, find_experiment
 

@@ -84,6 +84,10 @@ STUCK = ExactModel("exact, stuck", a=12460.0, d=-17500.0, f=70000.0, s=92.6, ste
 """In seven times the volume: no chain crosses."""
 
 
+MODELS = {"crossover": CROSSOVER, "first order": FIRST_ORDER, "rare": RARE, "large": LARGE, "stuck": STUCK}
+"""By the name that cases have for them."""
+
+
 class ExactRows(NamedTuple):
     """What chains gave, each of shape (rows, chains); `replica` counts them as they were added."""
 

@@ -45,7 +45,6 @@ LONGEST = 600
 """Updates after a fault in which it must be found."""
 SOON = 64
 """Updates within which it is found soon."""
-HEAD = ("lattice", "fault", "found", f"within {SOON}", "by", "median delay [updates]", "largest")
 SOUND_CHAINS = 12
 """Chains that the sound updates of a case are made by."""
 NEVER = 1 << 40
@@ -199,7 +198,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Return detection and delay of every fault, and false alarms, on every lattice."""
     cases = QUICK if settings.quick else CASES
     rows: list[ResultRow] = []
-    table: list[tuple[str, ...]] = [HEAD]
+    table: list[dict[str, str]] = []
     updates, alarms = 0, 0
     for number, case in enumerate(cases):
         progress(
@@ -210,13 +209,12 @@ def run(settings: Settings, progress: Progress) -> Result:
             found = [one for s in seen for one in s.found if one.fault == fault]
             share = wilson(sum(bool(one.by) for one in found), len(found))
             rows.append(row_of(case.name, fault, "found", share, 1.0, precision="f64", less=False))
-            soon = sum(bool(one.by) and one.delay <= SOON for one in found)
-            table.append((case.name, fault, f"{shown(share, '.2f')} of {len(found)}", str(soon), *_how(found)))
+            table.append(_line(case, fault, f"{shown(share, '.2f')} of {len(found)}", found))
         looked, raised = sum(s.updates for s in seen), sum(len(s.alarms) for s in seen)
         updates, alarms = updates + looked, alarms + raised
         rate = wilson(raised, looked)
         rows.append(row_of(case.name, "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
-        table.append((case.name, "none", f"{raised} in {looked:,} updates", *"----"))
+        table.append(_line(case, "none", f"{raised} in {looked:,} updates", None))
     rate = wilson(alarms, updates)
     rows.append(row_of("all", "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
     check = (f"at most {FOR_ALARMS:g} false alarms per update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
@@ -224,10 +222,16 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result.of(rows, table, said, [check])
 
 
-def _how(found: Sequence[Found]) -> tuple[str, str, str]:
-    """Return how often each rule found a fault, and the median and the largest delay."""
-    by = Counter(one.by for one in found if one.by)
-    delays = [one.delay for one in found if one.by]
-    if not delays:
-        return "-", "-", "-"
-    return ", ".join(f"{name} {n}" for name, n in by.most_common()), f"{np.median(delays):.0f}", str(max(delays))
+def _line(case: FaultCase, fault: str, share: str, found: Sequence[Found] | None) -> dict[str, str]:
+    """Return a fault's line: how often each rule found it, and the median and the largest delay."""
+    by = Counter(one.by for one in found or () if one.by)
+    delays = [one.delay for one in found or () if one.by]
+    return {
+        "lattice": case.name,
+        "fault": fault,
+        "found": share,
+        f"within {SOON}": "-" if found is None else str(sum(delay <= SOON for delay in delays)),
+        "by": ", ".join(f"{name} {n}" for name, n in by.most_common()) or "-",
+        "median delay [updates]": f"{np.median(delays):.0f}" if delays else "-",
+        "largest": str(max(delays)) if delays else "-",
+    }

@@ -199,25 +199,24 @@ def _beaten(rows: list[ResultRow]) -> Iterator[str]:
         yield from words("004.baseline", task=task, verdict=verdict, best=best, software=software)
 
 
-def _table(rows: list[ResultRow]) -> Iterator[tuple[str, ...]]:
+def _table(rows: list[ResultRow]) -> Iterator[dict[str, str]]:
     """Give one line per approach and task: the readout unchanged and refitted side by side."""
+    columns = ("readout unchanged", "gap", "refit", "gap after it", "divergence")
 
     def cells(row: ResultRow | None) -> tuple[str, str]:
         return ("", "") if row is None else (shown(row, ".4f"), f"{row.gap:+.4f}")
 
-    yield "task", "approach", "precision", "metric", "readout unchanged", "gap", "refit", "gap", "divergence"
     for row in rows:
-        if row.metric not in METRICS or row.refit:
+        if row.refit or (row.metric not in METRICS and row.task not in ("overhead", "probe")):
             continue
         same = {"task": row.task, "approach": row.approach, "precision": row.precision}
         fitted = next(iter(rows_of(rows, **same, metric=row.metric, refit=True)), None)
         apart = next(iter(rows_of(rows, **same, metric="state_divergence")), None)
-        divergence = "" if apart is None else f"{apart.value:.2g}"
-        yield (*same.values(), row.metric, *cells(row), *cells(fitted), divergence)
-    for row in rows:
-        if row.task in ("overhead", "probe"):
+        values = [*cells(row), *cells(fitted), "" if apart is None else f"{apart.value:.2g}"]
+        if row.metric not in METRICS:
             kind = f" ({OVERHEAD[row.metric]})" if row.metric in OVERHEAD else ""
-            yield (row.task, row.approach, row.precision, row.metric, f"{row.value:.4g}{kind}", "", "", "", "")
+            values = [f"{row.value:.4g}{kind}", "", "", "", ""]
+        yield {**same, "metric": row.metric, **dict(zip(columns, values, strict=True))}
 
 
 def _checks(rows: list[ResultRow]) -> Iterator[Check]:

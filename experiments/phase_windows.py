@@ -5,18 +5,24 @@ window is a run of updates; what a network sees of each is the spatial and tempo
 units of the training windows' mean and deviation. Its label is whether |L|, projected on the nearest Z3 axis and
 averaged over the window, is above the threshold that parts the two groups of training windows best (two means). The
 coupling is neither an input nor a label, and test chains have couplings and seeds that training chains do not have.
+
+Chains are kept in the user's cache folder (``METALFORGE_CACHE``) under the hash of their specification.
 """
 
+import hashlib
+import os
+import zipfile
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.lattice.chain import ChainSpec, HeatbathSpec
-
-from .cache import cached_arrays
-from .chains import measured, sweeping
+from metalforge.core.arrays import Doubles
+from metalforge.core.files import cache_folder
+from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
 
 OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 
@@ -37,7 +43,7 @@ class PhaseCorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class PhaseWindows(NamedTuple):
     """Inputs (windows, steps, 3) and labels (windows,), and the chain each window is from."""
 
-    inputs: NDArray[np.float64]
+    inputs: Doubles
     labels: NDArray[np.int64]
     chain: NDArray[np.int64]
 
@@ -45,60 +51,64 @@ class PhaseWindows(NamedTuple):
 def phase_windows(spec: PhaseCorpusSpec | None = None) -> tuple[PhaseWindows, PhaseWindows]:
     """Return training and test windows, from the cache if they were made before."""
     spec = spec or PhaseCorpusSpec()
-    series = cached_arrays("phase-windows", spec, lambda: _run_chains(spec))
-    train = [series[f"train{i}"] for i in range(len(spec.train))]
-    test = [series[f"test{i}"] for i in range(len(spec.test))]
-    seen = np.concatenate([_windows(chain[:, :3], spec.window) for chain in train])
-    loops = np.concatenate([_windows(chain[:, 3:], spec.window).mean(axis=(1, 2)) for chain in train])
-    mean, deviation = seen.mean(axis=(0, 1)), seen.std(axis=(0, 1))
-    threshold = _two_means(loops)
-    return _labelled(train, spec, mean, deviation, threshold), _labelled(test, spec, mean, deviation, threshold)
+    found = cached_chains(spec)
+    # (chains, windows, steps, columns); windows do not overlap.
+    count = spec.updates // spec.window
+    windows = found[:, : count * spec.window].reshape(len(found), count, spec.window, -1)
+    train = windows[: len(spec.train)]
+    seen = train[..., :3]
+    mean, deviation = seen.mean(axis=(0, 1, 2)), seen.std(axis=(0, 1, 2))
+    threshold = _two_means(train[..., 3].mean(axis=2).ravel())
+
+    def labelled(part: Doubles) -> PhaseWindows:
+        inputs = (part[..., :3] - mean) / deviation
+        labels = part[..., 3].mean(axis=2).ravel() > threshold
+        chain = np.repeat(np.arange(len(part)), count)
+        return PhaseWindows(inputs.reshape(-1, spec.window, 3), labels.astype(np.int64), chain)
+
+    return labelled(train), labelled(windows[len(spec.train) :])
 
 
-def _run_chains(spec: PhaseCorpusSpec) -> dict[str, NDArray[np.float64]]:
-    found = {}
-    for part, betas in (("train", spec.train), ("test", spec.test)):
+def cached_chains(spec: PhaseCorpusSpec) -> Doubles:
+    """Return plaquettes and loops (chains, updates, 4); a file that is missing or damaged is made again."""
+    key = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:16]
+    path = cache_folder() / f"phase-windows-{key}.npz"
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return np.asarray(stored["rows"], np.float64)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        made = _run_chains(spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_stem(f"{path.stem}.{os.getpid()}")
+    np.savez_compressed(partial, rows=made)
+    partial.replace(path)
+    return made
+
+
+def _run_chains(spec: PhaseCorpusSpec) -> Doubles:
+    found = []
+    for first, betas in ((0, spec.train), (100, spec.test)):
         for i, beta in enumerate(betas):
             asked = ChainSpec(
                 dims=spec.dims,
                 beta=beta,
                 seed=spec.seed,
-                stream=i if part == "train" else 100 + i,
+                stream=first + i,
                 start="hot" if i % 2 else "cold",
                 heatbath=spec.sweeps,
             )
-            chain = sweeping(asked, warmup=spec.warmup, observed=OBSERVED)
-            spatial, temporal, loop = measured(chain, spec.updates).T
-            found[f"{part}{i}"] = np.column_stack([spatial, temporal, temporal - spatial, loop])
-    return found
+            run = ChainRun(Chain(asked, threads=1), WarmUp(total=spec.warmup), OBSERVED)
+            for _ in range(spec.warmup + spec.updates):
+                run.step()
+            spatial, temporal, loop = (np.array(column[spec.warmup :]) for column in run.log.columns.values())
+            found.append(np.column_stack([spatial, temporal, temporal - spatial, loop]))
+    return np.stack(found)
 
 
-def _windows(series: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    """Return windows that do not overlap, (windows, length, columns)."""
-    count = len(series) // length
-    return series[: count * length].reshape(count, length, -1)
-
-
-def _two_means(values: NDArray[np.float64]) -> float:
+def _two_means(values: Doubles) -> float:
     """Return the threshold that parts values into two groups of least variance."""
     ordered = np.sort(values)
     cuts = range(1, len(ordered))
     spread = [ordered[:k].var() * k + ordered[k:].var() * (len(ordered) - k) for k in cuts]
     best = int(np.argmin(spread)) + 1
     return float((ordered[best - 1] + ordered[best]) / 2)
-
-
-def _labelled(
-    chains: list[NDArray[np.float64]],
-    spec: PhaseCorpusSpec,
-    mean: NDArray[np.float64],
-    deviation: NDArray[np.float64],
-    threshold: float,
-) -> PhaseWindows:
-    inputs = [(_windows(chain[:, :3], spec.window) - mean) / deviation for chain in chains]
-    loops = [_windows(chain[:, 3:], spec.window).mean(axis=(1, 2)) for chain in chains]
-    return PhaseWindows(
-        np.concatenate(inputs),
-        (np.concatenate(loops) > threshold).astype(np.int64),
-        np.repeat(np.arange(len(chains)), [len(loop) for loop in loops]),
-    )

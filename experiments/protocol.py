@@ -8,7 +8,7 @@ the tests read the same ones.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,6 +24,7 @@ from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
 B = TypeVar("B")
+C = TypeVar("C", bound=msgspec.Struct)
 Check = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
 
@@ -110,12 +111,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def of(
         cls,
         rows: Iterable[ResultRow],
-        table: Iterable[tuple[str, ...]] = (),
+        table: Iterable[Mapping[str, str]] = (),
         words: Iterable[str] = (),
         checks: Iterable[Check] = (),
     ) -> "Result":
-        """Return a result from whatever gives its parts."""
-        return cls(rows=tuple(rows), table=tuple(table), words=tuple(words), checks=tuple(checks))
+        """Return a result from whatever gives its parts; lines of the table have the names of their columns."""
+        lines = list(table)
+        cells = tuple(tuple(line[name] for name in lines[0]) for line in lines)
+        head = (tuple(lines[0]),) if lines else ()
+        return cls(rows=tuple(rows), table=head + cells, words=tuple(words), checks=tuple(checks))
 
     @property
     def lines(self) -> tuple[tuple[str, ...], ...]:
@@ -162,8 +166,15 @@ def find_experiment(name: str) -> Experiment:
     return find("experiment", name, EXPERIMENTS)
 
 
+def read_cases(name: str, kind: type[C]) -> tuple[tuple[C, ...], tuple[C, ...]]:
+    """Return the cases of `<name>_cases.toml`: those of a whole run, and those of a quick one."""
+    text = Path(__file__).with_name(f"{name}_cases.toml").read_bytes()
+    found = msgspec.toml.decode(text, type=dict[str, tuple[kind, ...]])  # type: ignore[valid-type]
+    return found["full"], found["quick"]
+
+
 words = Paragraphs(Path(__file__).with_name("words.toml"))
-"""`words("warmup.setting", plan=...)`: what the tables of an experiment do not say, with these figures."""
+"""`words("004.baseline", task=...)`: what the tables of an experiment do not say, with these figures."""
 
 
 def quiet(done: int, total: int, what: str) -> None:

@@ -10,7 +10,8 @@ Five arms place the same updates, and everything else is the same:
 
 A campaign goes on until its target error is established or its budget of work is spent, and looks after every round.
 Two figures come from it: the work to the established target, and the error of the last look within a fixed work.
-Work is updates times sites, in updates of the target volume, so that scouts are paid for.
+Work is updates times sites, in updates of the target volume, so that scouts are paid for. Work to the target of a
+campaign that did not reach it is the work it ended with, so that means are lower bounds where some did not.
 
 The truth of a case is the mean of its established campaigns; each is held against the mean of the others. Campaigns
 come in shards (`--shard 2/12`) that add their lines to one file, in an order in which every case and arm has its turn:
@@ -18,34 +19,29 @@ stopped at any time, the table (`--shard table`) is of all arms alike. They run 
 chains at a time there as on cores, so that many processes share it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.findings import OTHERS, finding
-from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Estimated, Record, Rows
 from metalforge.campaign.theory import System
 from metalforge.conductor.scaling import VARIABLES, transition_curve
 from metalforge.lattice.campaign import Lattice
+from metalforge.reservoir.metrics import Interval, wilson
 from metalforge.substrates import discover
 
+from .campaigns import FAR, Doubles, Pulls, far_off, rows_within, run_campaign, share_within
 from .lines import Job, OutcomeFile
-from .protocol import Progress, Result, Settings, experiment
-from .steering_table import SteeringOutcome, result_of
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, read_cases, row_of, shown, words
 
-FILE = "steering.jsonl"
 FIRST_SEED = 700_000
 """Seeds of the experiment begin here: no other has them."""
 CHAINS = 2
@@ -54,10 +50,16 @@ ORACLE = 0.003
 """Width of the oracle's prior: well below any reach here."""
 SHARD_S = 3000.0
 """Longest time of a shard: no campaign is begun that might end after it."""
-ARMS = ("uniform", "process", "base", "conductor", "oracle")
+REFERENCE, OURS = "process", "conductor"
+GOAL, LARGEST = 0.8, 1.05
+"""Of the process's work that the conductor should need on wide ranges and new volumes, and nowhere exceed."""
+WIDE = ("5.0-6.5", "12^3x4")
+"""Words in the names of cases that the goal is for."""
+RESAMPLES = 2000
+Prior: TypeAlias = Literal["auto"] | tuple[float, float]
 
 
-class SteeringCase(NamedTuple):
+class SteeringCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lattice and a range of beta, with the target and the budgets that all arms share."""
 
     name: str
@@ -74,12 +76,15 @@ class SteeringCase(NamedTuple):
     """Of each arm."""
     scouts: tuple[System, ...] = ()
     """Smaller volumes that are asked for besides: their peaks are the conductor's prior on the larger one."""
-    base: tuple[float, float] | None = None
-    """The prior of the arm `base`, where it is not that of the shipped curve."""
-    arms: tuple[str, ...] = ARMS
+    left_out: bool = False
+    """Whether the prior of the arm `base` is that of a curve which has not seen this N_t."""
+    arms: tuple[str, ...] = ("uniform", "process", "base", "conductor", "oracle")
     sea: float = 0.0
     """Mass of four flavours of sea quarks; 0: none."""
     visit: int = 600
+
+
+CASES, QUICK_CASES = read_cases("steering", SteeringCase)
 
 
 def left_out_prior(n_t: int, n_s: int) -> tuple[float, float]:
@@ -92,64 +97,27 @@ def left_out_prior(n_t: int, n_s: int) -> tuple[float, float]:
     return blind.mean, blind.error
 
 
-CASES = (
-    SteeringCase("8^3x4, 5.6-5.8", (8, 8, 8, 4), (5.6, 5.8), 5.6900, 6_000, 0.0025, 40_000),
-    SteeringCase("8^3x4, 5.0-6.5", (8, 8, 8, 4), (5.0, 6.5), 5.6900, 12_000, 0.0025, 60_000),
-    SteeringCase("12^3x4, 5.4-6.0", (12, 12, 12, 4), (5.4, 6.0), 5.6910, 10_000, 0.0015, 50_000, campaigns=16),
-    # The shipped head has seen chains of N_t = 2, so that there is no arm for it; the curve is one that has not.
-    SteeringCase(
-        "4^3x2, 4.7-5.5, N_t left out",
-        (4, 4, 4, 2),
-        (4.7, 5.5),
-        5.0842,
-        4_000,
-        0.005,
-        40_000,
-        base=left_out_prior(2, 4),
-        arms=("uniform", "process", "base", "oracle"),
-    ),
-    # Nobody knows where the peak is with sea quarks, and there is no smaller volume: the conductor is the process.
-    SteeringCase(
-        "4^3x2, four flavours of mass 1, 4.2-5.2",
-        (4, 4, 4, 2),
-        (4.2, 5.2),
-        4.68,
-        3_000,
-        0.04,
-        9_000,
-        campaigns=8,
-        arms=("uniform", "process", "oracle"),
-        sea=1.0,
-        visit=150,
-    ),
-    # Whoever asks for both volumes pays for both, in every arm.
-    SteeringCase(
-        "12^3x4 with 8^3x4, 5.4-6.0",
-        (12, 12, 12, 4),
-        (5.4, 6.0),
-        5.6910,
-        10_000,
-        0.0015,
-        50_000,
-        campaigns=16,
-        scouts=((8, 8, 8, 4),),
-        arms=("process", "conductor"),
-    ),
-)
-QUICK_CASES = (
-    SteeringCase(
-        "4^3x2, 4.9-5.3",
-        (4, 4, 4, 2),
-        (4.9, 5.3),
-        5.084,
-        1_000,
-        0.012,
-        2_000,
-        campaigns=1,
-        arms=("process", "conductor", "oracle"),
-        visit=200,
-    ),
-)
+class SteeringOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one campaign came to: a line of the experiment's file. `rules` names the version of the package.
+
+    `fixed_beta_c` and `fixed_error` are those of its last look within the fixed work, `beta_c` and `error` those of its
+    end, after `work`; `prior` is the last prior for the peak: its source, its mean and its width.
+    """
+
+    case: str
+    arm: str
+    seed: int
+    fixed_beta_c: float | None
+    fixed_error: float | None
+    reached: bool
+    work: float
+    beta_c: float | None
+    error: float | None
+    established: bool
+    chains: int
+    prior: tuple[str, float, float] | None
+    substrate: str
+    rules: str
 
 
 class SteeringJob(NamedTuple):
@@ -159,25 +127,31 @@ class SteeringJob(NamedTuple):
     arm: str
     seed: int
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The key of its line."""
+        return self.case.name, self.arm, self.seed
+
 
 def jobs_of(cases: Sequence[SteeringCase], seed: int) -> list[SteeringJob]:
     """Return all campaigns, in the order in which they are run: a seed of every case and arm, then the next."""
-    jobs = [
-        (n, number, SteeringJob(case, arm, FIRST_SEED + 100_000 * seed + 1000 * number + n))
+    return [
+        SteeringJob(case, arm, FIRST_SEED + 100_000 * seed + 1000 * number + n)
+        for n in range(max(case.campaigns for case in cases))
         for number, case in enumerate(cases)
-        for n in range(case.campaigns)
+        if n < case.campaigns
         for arm in case.arms
     ]
-    return [job for _, _, job in sorted(jobs, key=lambda one: one[:2])]
 
 
 def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
     """Return the campaign of an arm: `metalforge scan` with another steerer or prior, and nothing else."""
     case, arm = job.case, job.arm
+    base: Prior = left_out_prior(case.dims[3], case.dims[0]) if case.left_out else "auto"
     steering = {
         "uniform": Steering(steerer="uniform", visit=case.visit),
         "process": Steering(steerer="gaussian-process", prior="off", visit=case.visit),
-        "base": Steering(steerer="gaussian-process", prior=case.base or "auto", visit=case.visit),
+        "base": Steering(steerer="gaussian-process", prior=base, visit=case.visit),
         "conductor": Steering(steerer="conductor", visit=case.visit),
         "oracle": Steering(steerer="gaussian-process", prior=(case.truth, ORACLE), visit=case.visit),
     }[arm]
@@ -186,6 +160,7 @@ def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
     updates = round(case.most * (1 + OTHERS * sum(small)) / (1 + OTHERS * len(small)))
     common = {"volumes": (case.dims, *case.scouts), "beta_min": case.beta[0], "beta_max": case.beta[1]}
     quarks = {"algorithm": "hmc", "integrator": "leapfrog", "n_steps": 6, "flavors": 4, "mass": case.sea}
+    where = "cpu" if case.sea else substrate
     return CampaignSpec(
         name="steering",
         seed=job.seed,
@@ -194,9 +169,7 @@ def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
         warmup=WarmUpPolicy(longest=120, shortest=60) if case.sea else WarmUpPolicy(),
         steering=steering,
         screening=Screening(device="software"),
-        running=Running(
-            deterministic=True, producers=CHAINS, checkpoint_s=1e9, substrate="cpu" if case.sea else substrate
-        ),
+        running=Running(deterministic=True, producers=CHAINS, checkpoint_s=1e9, substrate=where),
     )
 
 
@@ -222,14 +195,12 @@ def looks_of(records: Iterable[Record], state: CampaignState, dims: System) -> I
 def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
     """Run a campaign and return what it came to."""
     case, spec = job.case, spec_of(job, substrate)
-    with TemporaryDirectory() as folder:
-        with Campaign.open(spec, Path(folder)) as campaign:
-            state = campaign.run()
-        looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
-        found = finding(state, case.dims)
-    fixed = next((look for look in reversed(looks) if look.work <= case.fixed), SteeringLook(0.0, None, None))
+    state, records = run_campaign(spec)
+    looks = [look for look in looks_of(records, state, case.dims) if look.work <= case.fixed]
+    fixed = looks[-1] if looks else SteeringLook(0.0, None, None)
     work = sum(chain.rows * prod(chain.system) for chain in state.chains.values()) / prod(case.dims)
-    peak, said = found.transition, state.expected(case.dims)
+    found, said = finding(state, case.dims), state.expected(case.dims)
+    peak = found.transition
     return SteeringOutcome(
         case=case.name,
         arm=job.arm,
@@ -252,10 +223,9 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
     cases = QUICK_CASES if settings.quick else CASES
-    file = OutcomeFile(settings, FILE, SteeringOutcome, lambda one: (one.case, one.arm, one.seed))
+    file = OutcomeFile(settings, "steering.jsonl", SteeringOutcome, lambda one: (one.case, one.arm, one.seed))
     jobs = [
-        Job(f"{job.case.name}, {job.arm}, seed {job.seed}", [(job.case.name, job.arm, job.seed)], job)
-        for job in jobs_of(cases, settings.seed)
+        Job(f"{job.case.name}, {job.arm}, seed {job.seed}", [job.key], job) for job in jobs_of(cases, settings.seed)
     ]
     outcomes = file.run(jobs, lambda job: [run_job(job, _gpu())], progress, longest_s=SHARD_S)
     return result_of({case.name: case.arms for case in cases}, list(outcomes.values()))
@@ -266,3 +236,115 @@ def _gpu() -> str:
     """Return where campaigns run: on the first GPU, or on cores."""
     gpus = (one.info.name for one in discover().substrates if one.info.name.startswith("cuda"))
     return next(gpus, "cpu")
+
+
+class ArmFigures(NamedTuple):
+    """One arm of a case: its campaigns, their work and errors, and the pulls of what they established."""
+
+    outcomes: Sequence[SteeringOutcome]
+    off: Doubles
+    """Of the look within the fixed work from the case's truth, where it had a peak."""
+    pulls: Doubles
+
+    @property
+    def work(self) -> Doubles:
+        """Work of each campaign."""
+        return np.array([one.work for one in self.outcomes])
+
+
+def arms_of(outcomes: Sequence[SteeringOutcome], arms: Sequence[str]) -> dict[str, ArmFigures]:
+    """Return the figures of the arms of a case that have campaigns; its truth is the mean of what was established."""
+    sure = [one for one in outcomes if one.established and one.beta_c is not None and one.error]
+    value, error = np.array([(one.beta_c, one.error) for one in sure], dtype=np.float64).reshape(-1, 2).T
+    located = [one.beta_c for one in outcomes if one.beta_c is not None]
+    truth = float(np.average(value, weights=error**-2.0)) if sure else float(np.mean(located or [np.nan]))
+    pulls = Pulls.among(value, error).in_errors
+    by = {(one.arm, one.seed): pull for one, pull in zip(sure, pulls, strict=False)}
+    found = {}
+    for arm in arms:
+        if mine := [one for one in outcomes if one.arm == arm]:
+            off = np.array([one.fixed_beta_c - truth for one in mine if one.fixed_beta_c is not None])
+            found[arm] = ArmFigures(mine, off, np.array([by[key] for one in mine if (key := (arm, one.seed)) in by]))
+    return found
+
+
+def ratio_of(found: ArmFigures, reference: ArmFigures | None) -> Interval | None:
+    """Return the mean work over that of the process, with an interval that draws campaigns of both again."""
+    if reference is None or found is reference or min(len(found.work), len(reference.work)) < 2:
+        return None
+    rng = np.random.default_rng([len(found.work), len(reference.work)])
+    drawn = [
+        work[rng.integers(len(work), size=(RESAMPLES, len(work)))].mean(axis=1) for work in (found.work, reference.work)
+    ]
+    low, high = np.percentile(drawn[0] / drawn[1], [2.5, 97.5])
+    return Interval(float(found.work.mean() / reference.work.mean()), float(low), float(high))
+
+
+def result_of(cases: Mapping[str, Sequence[str]], outcomes: Sequence[SteeringOutcome]) -> Result:
+    """Return rows, table, words and checks of the campaigns that there are; `cases` has the arms of each."""
+    rows: list[ResultRow] = []
+    checks: list[Check] = []
+    table: list[dict[str, str]] = []
+    for case, arms in cases.items():
+        figures = arms_of([one for one in outcomes if one.case == case], arms)
+        for arm, found in figures.items():
+            ratio = ratio_of(found, figures.get(REFERENCE))
+            table.append(_line(case, arm, found, ratio))
+            if ratio is not None:
+                rows.append(row_of(case, arm, "work to the target", ratio, 1.0, precision="f64"))
+            reached = wilson(sum(one.reached for one in found.outcomes), len(found.outcomes))
+            rows.append(row_of(case, arm, "reached", reached, 1.0))
+            rows += rows_within(case, arm, found.pulls, less=False)
+        checks += _checks(case, figures) if figures else ()
+    return Result.of(rows, table, _words(outcomes), checks)
+
+
+def _line(case: str, arm: str, found: ArmFigures, ratio: Interval | None) -> dict[str, str]:
+    count = len(found.outcomes)
+    quoted = np.array([one.fixed_error for one in found.outcomes if one.fixed_error is not None])
+    return {
+        "case": case,
+        "arm": arm,
+        "campaigns": str(count),
+        "not located": str(count - len(found.off)),
+        "rmse at fixed work": f"{_rms(found.off):.5f}",
+        "quoted there": f"{_rms(quoted):.5f}",
+        "work to the target": f"{found.work.mean():.0f}",
+        "reached": f"{sum(one.reached for one in found.outcomes)} of {count}",
+        f"work / {REFERENCE}": "1" if arm == REFERENCE else "-" if ratio is None else shown(ratio, ".2f"),
+        "within 1 error": share_within(found.pulls, 1),
+        "within 2 errors": share_within(found.pulls, 2),
+        f"beyond {FAR:g}": str(far_off(found.pulls)),
+    }
+
+
+def _checks(case: str, figures: Mapping[str, ArmFigures]) -> Iterator[Check]:
+    far = sum(far_off(found.pulls) for found in figures.values())
+    yield f"{case}: none established and wrong by more than {FAR:g} errors", str(far), far == 0
+    if OURS not in figures or (ratio := ratio_of(figures[OURS], figures.get(REFERENCE))) is None:
+        return
+    if any(word in case for word in WIDE):
+        yield f"{case}: {OURS} <= {GOAL} of the {REFERENCE}", shown(ratio, ".2f"), ratio.value <= GOAL
+    yield f"{case}: {OURS} <= {LARGEST} of the {REFERENCE}", shown(ratio, ".2f"), ratio.value <= LARGEST
+
+
+def _words(outcomes: Sequence[SteeringOutcome]) -> list[str]:
+    said: dict[tuple[str, str, str], list[float]] = {}
+    for one in outcomes:
+        if one.prior is not None and one.arm in ("base", OURS):
+            said.setdefault((one.case, one.arm, one.prior[0]), []).append(one.prior[2])
+    priors = [
+        f"{case}, {arm}: {by} in {len(widths)}, width {np.mean(widths):.3g}"
+        for (case, arm, by), widths in sorted(said.items())
+    ]
+    return words(
+        "steering.all",
+        campaigns=len(outcomes),
+        priors="; ".join(priors) or "none",
+        where=", ".join(sorted({one.substrate for one in outcomes})) or "nowhere",
+        versions=", ".join(sorted({one.rules for one in outcomes})) or "none",
+    )
+
+
+def _rms(values: Doubles) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")

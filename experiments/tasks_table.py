@@ -19,6 +19,7 @@ score was looked at: the three gave 0.9876 to 0.9886, less than one utterance ap
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class StandardTask(Problem):
 
     made_with: Network
     ring: EsnWeights
-    literature: str = "none under this protocol that we are sure of"
+    literature: str
 
 
 def best_readout(features: Reals, targets: Reals) -> Readout:
@@ -83,88 +84,52 @@ def best_readout(features: Reals, targets: Reals) -> Readout:
     return select_ridge(quarters, RIDGES).readout
 
 
-def _ring(inputs: int, seed: int, **shape: float) -> EsnWeights:
-    return ring(inputs, signs=[seed, 11], units=UNITS, **shape)
-
-
-def _series(name: str, u: Reals, y: Reals, made: Network, designed: EsnWeights, seed: int, lags: int) -> StandardTask:
-    """Return a regression; its baselines are linear on the last steps, and the mean."""
-    split = len(u) // 2
-    data = halves(u, y, WASHOUT)
+def _linear(data: Split, lags: int) -> dict[str, float]:
+    """Return the NRMSEs of simple models of a series: linear on the last steps, and the mean."""
+    u, y = (np.concatenate([getattr(part, name)[0] for part in data]) for name in ("inputs", "targets"))
+    split = len(data.train.inputs[0])
     # Row t holds the steps up to t + lags - 1.
     past = np.concatenate([u[lags - 1 - k : len(u) - k] for k in range(lags)], axis=1)
     seen, wanted = past[WASHOUT - lags + 1 : split - lags + 1], y[WASHOUT:split]
     later = y[split + WASHOUT :]
     linear = best_readout(seen, wanted)(past[split + WASHOUT - lags + 1 :])
-    return StandardTask(
-        name=name,
-        metric="nrmse",
-        made_with=made,
-        weights=made.made(u.shape[1], seed),
-        ring=designed,
-        **data._asdict(),
-        baselines={
-            f"linear on {lags} lags": nrmse(later, linear),
-            "mean": nrmse(later, np.broadcast_to(wanted.mean(axis=0), later.shape)),
-        },
-    )
+    mean = np.broadcast_to(wanted.mean(axis=0), later.shape)
+    return {f"linear on {lags} lags": nrmse(later, linear), "mean": nrmse(later, mean)}
 
 
-def _narma(seed: int, quick: bool) -> StandardTask:
-    u, y = narma(600 if quick else 4000, seed=seed)
-    made = Network(spectral_radius=0.9, input_scaling=0.3, bias_scaling=0.2, leak=1.0)
-    designed = _ring(1, seed, radius=0.9, input_scaling=0.2, leak=1.0)
-    return _series("narma10", 2 * (u - 0.25), y, made, designed, seed, 50)
-
-
-def _mackey_glass(seed: int, quick: bool) -> StandardTask:
-    x = (mackey_glass((600 if quick else 4000) + 84, seed=seed) - 0.93) / 0.4  # about mean 0 and within -1 .. 1
-    made = Network(spectral_radius=0.9, input_scaling=1.0, bias_scaling=0.5, leak=0.5)
-    designed = _ring(1, seed, radius=0.95, input_scaling=0.4, leak=0.5)
-    task = _series("mackey-glass 17, 84 ahead", *to_forecasting(x, 84), made, designed, seed, 50)
-    published = "NRMSE84 about 10^-4.2: H. Jaeger, H. Haas, Science 304, 2004; 1000 units, run freely for 84 steps"
-    return replace(task, literature=published)
-
-
-def _lorenz(seed: int, quick: bool) -> StandardTask:
-    x = lorenz((1200 if quick else 4000) + 10, seed=seed)
-    made = Network(spectral_radius=0.8, input_scaling=1.0, bias_scaling=0.0, leak=1.0)
-    designed = _ring(3, seed, radius=0.9, input_scaling=0.4, leak=1.0)
-    scaled = (x - [0.0, 0.0, 23.5]) / [8.0, 9.0, 8.6]  # about mean 0 and variance 1
-    return _series("lorenz, 10 ahead", *to_forecasting(scaled, 10), made, designed, seed, 20)
-
-
-def _vowels(seed: int, quick: bool) -> StandardTask:
-    x, y = vowel_like(270 + (100 if quick else 740), seed=seed)
-    made = Network(spectral_radius=0.9, input_scaling=0.3, bias_scaling=0.0, leak=0.1)
-    designed = _ring(x.shape[2], seed, radius=0.9, input_scaling=0.06, leak=0.1)
-    return _sequences("vowel-like (synthetic)", Split.at(270, x, y), made, designed, seed)
-
-
-def _sequences(name: str, data: Split, made: Network, designed: EsnWeights, seed: int) -> StandardTask:
-    """Return a classification; its baselines are logistic on the mean frame, and the majority."""
+def _simple(data: Split) -> dict[str, float]:
+    """Return the accuracies of simple models of sequences."""
     majority, logistic = simple_classifiers(data).values()
-    return StandardTask(
-        name=name,
-        metric="accuracy",
-        made_with=made,
-        weights=made.made(data.train.inputs.shape[2], seed),
-        ring=designed,
-        **data._asdict(),
-        baselines={"logistic on the mean frame": logistic, "majority": majority},
-        literature="none: the sequences are synthetic",
-    )
+    return {"logistic on the mean frame": logistic, "majority": majority}
 
 
-def _laser(seed: int, quick: bool) -> StandardTask:
+def _narma(seed: int, quick: bool) -> Split:
+    u, y = narma(600 if quick else 4000, seed=seed)
+    return halves(2 * (u - 0.25), y, WASHOUT)
+
+
+def _mackey_glass(seed: int, quick: bool) -> Split:
+    x = (mackey_glass((600 if quick else 4000) + 84, seed=seed) - 0.93) / 0.4  # about mean 0 and within -1 .. 1
+    return halves(*to_forecasting(x, 84), WASHOUT)
+
+
+def _lorenz(seed: int, quick: bool) -> Split:
+    x = lorenz((1200 if quick else 4000) + 10, seed=seed)
+    scaled = (x - [0.0, 0.0, 23.5]) / [8.0, 9.0, 8.6]  # about mean 0 and variance 1
+    return halves(*to_forecasting(scaled, 10), WASHOUT)
+
+
+def _vowels(seed: int, quick: bool) -> Split:
+    return Split.at(270, *vowel_like(270 + (100 if quick else 740), seed=seed))
+
+
+def _laser(seed: int, quick: bool) -> Split:
     x = santa_fe_laser()[: 1501 if quick else None]
     x = (x - x[: len(x) // 2].mean()) / x[: len(x) // 2].std()
-    made = Network(spectral_radius=0.9, input_scaling=0.3, bias_scaling=0.2, leak=0.7)
-    designed = _ring(1, seed, radius=0.9, input_scaling=0.1, leak=0.7)
-    return replace(_series(LASER, *to_forecasting(x), made, designed, seed, 20), shared_test=True)
+    return halves(*to_forecasting(x), WASHOUT)
 
 
-def _japanese_vowels(seed: int, quick: bool) -> StandardTask:
+def _speakers(seed: int, quick: bool) -> Split:
     """Utterances have zeros before them, the mean frame, up to one length."""
     data = recorded("JapaneseVowels")
     frames = np.concatenate(data.train)
@@ -177,27 +142,60 @@ def _japanese_vowels(seed: int, quick: bool) -> StandardTask:
 
     # Speakers stand one after the other: shuffled, so that no part of the rows lacks one.
     shuffled = np.random.default_rng(0).permutation(len(data.train))
-    split = Split(
+    return Split(
         part(data.train, data.train_labels, shuffled),
         part(data.test, data.test_labels, np.arange(0, len(data.test), 4 if quick else 1)),
     )
-    # The defaults of EsnClassifier.
-    made = Network(spectral_radius=0.9, input_scaling=0.5 / len(mean) ** 0.5, bias_scaling=0.5, leak=0.1)
-    designed = _ring(len(mean), seed, radius=0.9, input_scaling=0.06, leak=0.2)
-    task = _sequences(VOWELS, split, made, designed, seed)
-    return replace(task, shared_test=True, literature="none under this protocol that we are sure of")
+
+
+class Recipe(NamedTuple):
+    """How a task is made: its data from (seed, quick), both networks, simple models, and what is published."""
+
+    data: Callable[[int, bool], Split]
+    network: Network
+    ring: tuple[float, float, float]
+    """Radius, input scaling and leak."""
+    baselines: Callable[[Split], dict[str, float]]
+    literature: str = "none under this protocol that we are sure of"
+    shared_test: bool = False
+
+    def make(self, name: str, seed: int, quick: bool) -> StandardTask:
+        """Return one instance."""
+        data = self.data(seed, quick)
+        inputs = data.train.inputs.shape[2]
+        radius, scaling, leak = self.ring
+        return StandardTask(
+            name=name,
+            metric="accuracy" if data.train.classes else "nrmse",
+            made_with=self.network,
+            weights=self.network.made(inputs, seed),
+            ring=ring(inputs, signs=[seed, 11], units=UNITS, radius=radius, input_scaling=scaling, leak=leak),
+            **data._asdict(),
+            baselines=self.baselines(data),
+            literature=self.literature,
+            shared_test=self.shared_test,
+        )
 
 
 LASER, VOWELS = "santa fe laser, 1 ahead", "japanese vowels"
 GOALS = {LASER: ("NMSE (NRMSE squared) at most", 0.006), VOWELS: ("accuracy at least", 0.989)}
 """What is asked of recorded tasks."""
+JAEGER = "NRMSE84 about 10^-4.2: H. Jaeger, H. Haas, Science 304, 2004; 1000 units, run freely for 84 steps"
+SYNTHETIC = "none: the sequences are synthetic"
+on_50, on_20 = partial(_linear, lags=50), partial(_linear, lags=20)
+RECIPES = {
+    "narma10": Recipe(_narma, Network(0.9, 0.3, 0.2, 1.0), (0.9, 0.2, 1.0), on_50),
+    "mackey-glass 17, 84 ahead": Recipe(_mackey_glass, Network(0.9, 1.0, 0.5, 0.5), (0.95, 0.4, 0.5), on_50, JAEGER),
+    "lorenz, 10 ahead": Recipe(_lorenz, Network(0.8, 1.0, 0.0, 1.0), (0.9, 0.4, 1.0), on_20),
+    "vowel-like (synthetic)": Recipe(_vowels, Network(0.9, 0.3, 0.0, 0.1), (0.9, 0.06, 0.1), _simple, SYNTHETIC),
+    LASER: Recipe(_laser, Network(0.9, 0.3, 0.2, 0.7), (0.9, 0.1, 0.7), on_20, shared_test=True),
+    # The network has the defaults of EsnClassifier, for twelve inputs.
+    VOWELS: Recipe(_speakers, Network(0.9, 0.5 / 12**0.5, 0.5, 0.1), (0.9, 0.06, 0.2), _simple, shared_test=True),
+}
+NEEDS = {LASER: "reservoirpy", VOWELS: "aeon"}
+"""The packages that carry recorded data."""
 STANDARD_TASKS: dict[str, Callable[[int, bool], StandardTask]] = {
-    "narma10": _narma,
-    "mackey-glass 17, 84 ahead": _mackey_glass,
-    "lorenz, 10 ahead": _lorenz,
-    "vowel-like (synthetic)": _vowels,
-    **({LASER: _laser} if installed("reservoirpy") else {}),
-    **({VOWELS: _japanese_vowels} if installed("aeon") else {}),
+    name: partial(recipe.make, name) for name, recipe in RECIPES.items() if name not in NEEDS or installed(NEEDS[name])
 }
 """Makers of tasks from (seed, quick)."""
 
@@ -325,19 +323,21 @@ def _findings(rows: Sequence[ResultRow]) -> Iterator[str]:
         yield from words("tasks.no_peer")
 
 
-def _table(rows: Sequence[ResultRow], notes: dict[str, str]) -> Iterator[tuple[str, ...]]:
-    yield "task", "approach", "precision", "readout", "metric", "value (95 % interval)", "gap to f32", "literature"
+def _table(rows: Sequence[ResultRow], notes: dict[str, str]) -> Iterator[dict[str, str]]:
     for task, literature in notes.items():
         for n, row in enumerate(rows_of(rows, task=task)):
-            if row.metric == STATES:
-                readout, value, gap = "", f"{row.value:.1e}", ""
-            else:
-                readout = "refit" if row.refit else "unchanged"
+            fitted = row.metric != STATES and not row.approach.startswith("baseline")
+            yield {
+                "task": task,
+                "approach": row.approach,
+                "precision": row.precision,
+                "readout": ("refit" if row.refit else "unchanged") if fitted else "",
+                "metric": row.metric,
+                "value (95 % interval)": f"{row.value:.1e}" if row.metric == STATES else shown(row, ".4f"),
                 # Adding 0 makes a rounded -0 a 0.
-                value, gap = shown(row, ".4f"), f"{round(row.gap, 4) + 0.0:+.4f}"
-            if row.approach.startswith("baseline"):
-                readout = ""
-            yield task, row.approach, row.precision, readout, row.metric, value, gap, "" if n else literature
+                "gap to f32": "" if row.metric == STATES else f"{round(row.gap, 4) + 0.0:+.4f}",
+                "literature": "" if n else literature,
+            }
 
 
 def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:

@@ -12,8 +12,6 @@ run are in a file, and a lattice that is in it is not run again.
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -22,9 +20,7 @@ from metalforge import __version__
 from metalforge.campaign.analysis.finite_size import SystemPeak, extrapolate
 from metalforge.campaign.findings import finding
 from metalforge.campaign.report.words import system_name
-from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
-from metalforge.campaign.state import CampaignState
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.published import PUBLISHED, derived_range
 from metalforge.lattice.campaign.theory import FirstOrderLaw
@@ -32,10 +28,10 @@ from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
+from .campaigns import run_campaign
 from .lines import Job, OutcomeFile
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, words
 
-FILE = "thermodynamics.jsonl"
 REPLICAS = 200
 WIDTH = 0.8
 """Half of a campaign's range, in (N_t / N_s)^3: several times the shift of the peak, and its width, which falls alike.
@@ -103,12 +99,7 @@ def spec_of(volume: Volume, seed: int) -> CampaignSpec:
 def run_volume(volume: Volume, seed: int) -> VolumeFound:
     """Run the campaign of a lattice, and return what it found."""
     began = time.monotonic()
-    with TemporaryDirectory() as folder, Campaign.open(spec_of(volume, seed), Path(folder)) as campaign:
-        return found_of(campaign.run(), volume, time.monotonic() - began)
-
-
-def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFound:
-    """Return what a campaign found on its lattice."""
+    state, _ = run_campaign(spec_of(volume, seed))
     found = finding(state, volume.dims, n_bootstrap=REPLICAS)
     peak = found.transition
     return VolumeFound(
@@ -117,7 +108,7 @@ def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFoun
         rules=__version__,
         silicon=", ".join(dict.fromkeys(s.model for s in state.opened.silicon if s.role == "produces")),
         updates=state.trajectories,
-        seconds=seconds,
+        seconds=time.monotonic() - began,
         beta_c=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         established=found.established,
@@ -131,19 +122,20 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns that are not in the file, and return the table of all that are."""
     volumes = QUICK if settings.quick else VOLUMES
     jobs = [Job(f"{system_name(volume.dims)}, {volume.seconds:g} s", [volume.dims], volume) for volume in volumes]
-    file = OutcomeFile(settings, FILE, VolumeFound, lambda one: one.dims)
+    file = OutcomeFile(settings, "thermodynamics.jsonl", VolumeFound, lambda one: one.dims)
     known = file.run(jobs, lambda volume: [run_volume(volume, settings.seed)], progress)
     left = [volume.dims for volume in volumes if volume.dims not in known]
     return _result([known[volume.dims] for volume in volumes if volume.dims in known], left)
 
 
 def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
-    rows, table, checks = [], [HEAD], []
+    rows, table, checks = [], [], []
     said = [f"not run yet: {', '.join(map(system_name, left))}"] if left else []
     for one in found:
         quoted = "none found" if one.beta_c is None or one.error is None else with_error(one.beta_c, one.error)
         verdict = "yes" if one.established else f"no: {one.lacking}"
-        table.append((system_name(one.dims), quoted, verdict, f"{one.updates:,}", f"{one.seconds:.0f}", one.silicon))
+        cost = {"updates": f"{one.updates:,}", "seconds": f"{one.seconds:.0f}", "on": one.silicon}
+        table.append({"lattice": system_name(one.dims), "beta_c": quoted, "established": verdict, **cost})
         if one.beta_c is not None and one.error is not None:
             rows.append(_row(system_name(one.dims), one.beta_c, one.error, one.dims[3]))
     for n_t in sorted({one.dims[3] for one in found}):
@@ -157,15 +149,14 @@ def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
         whole = fit.consistent and all(one.established for one in mine) and n_t not in {dims[3] for dims in left}
         limit, slope = with_error(fit.result, fit.error), with_error(fit.h, fit.h_error)
         text = f"{limit}, h = {slope}, chi2 {fit.chi2:.1f} / {fit.dof}"
-        table.append((f"infinite, N_t = {n_t}", text, "yes" if whole else "no: not all lattices", "", "", ""))
+        verdict = "yes" if whole else "no: not all lattices"
+        line = {"lattice": f"infinite, N_t = {n_t}", "beta_c": text, "established": verdict}
+        table.append(line | dict.fromkeys(("updates", "seconds", "on"), ""))
         rows.append(_row(f"infinite volume, N_t = {n_t}", fit.result, fit.error, n_t))
         asked = f"N_t = {n_t}: within two errors of {known.printed} ({known.short}), every lattice established"
         checks.append((asked, f"{apart:.1f} errors, established: {'yes' if whole else 'no'}", apart <= 2 and whole))
     seconds = sum(one.seconds for one in found)
     return Result.of(rows, table, [*words("thermodynamics.all", seconds=seconds), *said], checks)
-
-
-HEAD = ("lattice", "beta_c", "established", "updates", "seconds", "on")
 
 
 def _row(task: str, beta_c: float, error: float, n_t: int) -> ResultRow:

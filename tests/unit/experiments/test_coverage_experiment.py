@@ -59,7 +59,7 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
 
 
 def test_chains_side_by_side_are_held_against_the_exact_peak():
-    case = Case("s", "budget", 2, 16_000, None, CROSSOVER._replace(step=0.03), chains=8)
+    case = Case("s", "budget", 2, 16_000, None, "crossover", 0.03, chains=8)
     first, second = run_job(CoverageJob(case, (7, 8)), "0")
     assert (first.seed, second.seed, first.updates) == (7, 8, 16_000)
     assert first.beta_c != second.beta_c
@@ -160,7 +160,7 @@ def test_quick_cases_end_in_both_ways():
 
 @pytest.mark.parametrize(("bias", "holds"), [(0.0, True), (0.8, False)])
 def test_a_bias_against_a_long_run_fails_its_check(bias, holds):
-    case, error = CASE._replace(truth=(5.69, 0.0001)), 0.002
+    case, error = msgspec.structs.replace(CASE, truth=(5.69, 0.0001)), 0.002
     off = np.random.default_rng(1).normal(bias, 1.0, 40) * error
     outcomes = [
         msgspec.structs.replace(OUTCOME, case=case.name, seed=i, beta_c=5.69 + x, error=error, established=True)

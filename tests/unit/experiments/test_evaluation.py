@@ -259,7 +259,7 @@ def test_test_chains_may_come_from_elsewhere(made, tmp_path):
     assert len(found.part("test")) == len(made.part("test"))
     (tmp_path / "corpus").mkdir()
     corpus(*made.part("train")).save(tmp_path / "corpus" / "c.h5")
-    line = ("heads", "early-stop", "--corpus", "corpus", "--test", "corpus")
+    line = ("heads", "evaluate", "--corpus", "corpus", "--test", "corpus")
     none = study(*line, cwd=tmp_path, code=2)
     assert "test chains" in none.stderr
     assert "--part test" in none.stderr

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from experiments import EXPERIMENTS, ResultRow, Settings, find_experiment
-from experiments.cache import cached_arrays
 from experiments.parity import reservoirs
-from experiments.phase_windows import PhaseCorpusSpec, phase_windows
+from experiments.phase_windows import cached_chains, phase_windows
 from experiments.problems import PROBLEMS, QUICK_CORPUS
 from experiments.protocol import quiet, rows_of
 from metalforge.core.errors import UnknownNameError
@@ -127,21 +126,16 @@ def test_labels_come_from_the_polyakov_loop_and_test_chains_are_others(cache):
     assert np.allclose(train.inputs.mean(axis=(0, 1)), 0, atol=1e-9)
 
 
-def test_a_corpus_is_made_once_and_again_when_its_file_is_broken(tmp_path, monkeypatch):
+def test_chains_are_made_once_and_again_when_their_file_is_broken(tmp_path, monkeypatch):
     monkeypatch.setenv("METALFORGE_CACHE", str(tmp_path))
     made = []
-
-    def make():
-        made.append(1)
-        return {"x": np.arange(5.0)}
-
-    recipe = PhaseCorpusSpec()
-    first = cached_arrays("a", recipe, make)
-    assert np.array_equal(cached_arrays("a", recipe, make)["x"], first["x"])
+    monkeypatch.setattr("experiments.phase_windows._run_chains", lambda spec: made.append(1) or np.arange(5.0))
+    first = cached_chains(QUICK_CORPUS)
+    assert np.array_equal(cached_chains(QUICK_CORPUS), first)
     assert len(made) == 1
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:40])
-    assert np.array_equal(cached_arrays("a", recipe, make)["x"], first["x"])
+    assert np.array_equal(cached_chains(QUICK_CORPUS), first)
     assert len(made) == 2
 
 

@@ -14,12 +14,15 @@ from experiments.steering import (
     QUICK_CASES,
     SteeringJob,
     SteeringLook,
+    SteeringOutcome,
+    arms_of,
     jobs_of,
     looks_of,
+    ratio_of,
+    result_of,
     run,
     spec_of,
 )
-from experiments.steering_table import SteeringOutcome, arms_of, ratio_of, result_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Assigned, Estimated, Opened, Rows
 from metalforge.conductor.scaling import transition_curve, transition_of
@@ -58,7 +61,7 @@ def test_arms_differ_in_steerer_and_prior_alone(case):
     told = {
         "uniform": ("uniform", "auto"),
         "process": ("gaussian-process", "off"),
-        "base": ("gaussian-process", case.base or "auto"),
+        "base": ("gaussian-process", steering.left_out_prior(2, 4) if case.left_out else "auto"),
         "conductor": ("conductor", "auto"),
         "oracle": ("gaussian-process", (case.truth, steering.ORACLE)),
     }
@@ -91,7 +94,7 @@ def test_the_prior_of_an_n_t_that_is_left_out_knows_nothing_of_it():
     assert abs(mean - 5.0842) < 2 * width
     assert width == pytest.approx(transition_curve().unit)
     assert mean != pytest.approx(transition_of(2, 4).mean, abs=1e-3)
-    assert next(case for case in CASES if case.base).base == (mean, width)
+    assert next(case for case in CASES if case.left_out).dims == (4, 4, 4, 2)
 
 
 def test_work_counts_scouts_by_their_sites():
@@ -162,7 +165,7 @@ def test_shards_add_their_lines_to_one_file_and_run_nothing_twice(tmp_path, monk
         return outcome(job.arm, job.seed, 1000.0, case=job.case.name)
 
     monkeypatch.setattr(steering, "run_job", fake)
-    monkeypatch.setattr(steering, "CASES", (CASES[0]._replace(campaigns=2),))
+    monkeypatch.setattr(steering, "CASES", (msgspec.structs.replace(CASES[0], campaigns=2),))
     file = str(tmp_path / "lines.jsonl")
     for shard in ("1/2", "2/2", "1/2", "table"):
         result = run(Settings(shard=shard, file=file), quiet)
