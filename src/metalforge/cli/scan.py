@@ -5,10 +5,11 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,18 +30,18 @@ COUPLINGS = "Couplings that every system visits first, as in 5.68,5.70: beta of 
 WIDEN = "Let the range grow to hold couplings outside it, which are refused otherwise."
 
 
-def asked(
-    system: list[str] | None, coupling: str | None, remove: str | None, **plain: str | float | None
-) -> "Extension":
-    """Return what the options ask for."""
+def asked(options: Mapping[str, Any]) -> "Extension":
+    """Return what the options of a verb ask for, by their names."""
     from metalforge.campaign.extending import Extension, couplings_of, system_of
 
-    return Extension(
-        systems=tuple(system_of("--system", text) for text in system or ()),
-        couplings=() if coupling is None else couplings_of("--coupling", coupling),
-        remove=() if remove is None else couplings_of("--remove", remove),
-        **plain,  # type: ignore[arg-type]
-    )
+    coupling, remove = options["coupling"], options.get("remove")
+    plain = {name: options[name] for name in Extension.__struct_fields__ if name in options}
+    parsed: dict[str, Any] = {
+        "systems": tuple(system_of("--system", text) for text in options["system"] or ()),
+        "couplings": () if coupling is None else couplings_of("--coupling", coupling),
+        "remove": () if remove is None else couplings_of("--remove", remove),
+    }
+    return Extension(**plain | parsed)
 
 
 def presets(as_json: Json = False) -> None:
@@ -146,13 +147,11 @@ def scan(
 
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
+    more = asked(locals())
     from metalforge.campaign.extending import asked_beside
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
 
-    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(system, coupling, None, widen=widen, **budget, **where)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights, observable), more)
     if print_spec:
         print_text(spec_text(wanted))
@@ -195,12 +194,10 @@ def resume(
     that ended it is lifted unless it is extended. A deterministic campaign takes no --seconds. The journal records what
     was asked.
     """
+    more = asked(locals())
     from metalforge.campaign.report.words import budget_text
     from metalforge.campaign.running.campaign import Campaign
 
-    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(system, coupling, remove, widen=widen, steerer=steerer, **budget, **where)
     if there := _cluster_of(directory, cluster):
         from .far import resume_far
 

@@ -1,20 +1,19 @@
 """The figures of a peak: the order parameter and chi, several systems, histories; campaigns beside each other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from metalforge.campaign.analysis.curve import Floats, TransitionCurve
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import Estimate, with_error
 from metalforge.statistics.values import Value
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
-from .figure_data import ComparedCampaign, TransitionPoint, apart
+from .figure_data import ComparedCampaign, TransitionPoint, TransitionSystem, apart
 from .figures_of_run import draw_run
 from .points import ChainResult
 from .result import CampaignResult, Reported, SystemResult
@@ -82,17 +81,10 @@ def _transition(reported: Reported) -> Drawn:
     shown, order = theory.report.figure(reported), theory.order
     for volume, colour in zip(shown.systems, COLOURS, strict=False):
         name = system_math(volume.system)
-        draw_points(above, volume.points, lambda point: point.order, colour, name)
-        draw_points(chi, volume.points, lambda point: point.chi, colour)
-        if (found := volume.curve) is not None:
-            _band(above, found, found.order, found.order_error, colour)
-            _band(chi, found, found.chi, found.chi_error, colour)
+        # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
+        own = COLOURS[1] if len(shown.systems) == 1 else colour
+        _draw_system({"order": above, "chi": chi}, volume, colour, name, above, peak=own)
         if volume.result is not None and volume.error is not None:
-            # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
-            own = COLOURS[1] if len(shown.systems) == 1 else colour
-            for axis in (above, chi):
-                axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=own, alpha=0.2, lw=0)
-                axis.axvline(volume.result, color=own, lw=1, ls="--")
             number = f"{words.coordinate} = {with_error(volume.result, volume.error)} of the peak"
             whose = "" if len(shown.systems) == 1 else f"{name}: "
             label = whose + (number if volume.established else "peak, not established")
@@ -114,31 +106,43 @@ def _transition(reported: Reported) -> Drawn:
     return drawn("transition", figure, order=order.text, published=published)
 
 
-def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str) -> None:
-    for number in np.unique(found.segment):
-        part = found.segment == number
-        axis.plot(found.coordinate[part], y[part], color=colour, lw=1.4, alpha=0.9)
-        axis.fill_between(found.coordinate[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+def _draw_system(
+    axes: Mapping[str, Axes],
+    volume: TransitionSystem,
+    colour: str,
+    label: str,
+    labelled: Axes,
+    *,
+    peak: str,
+    marker: str = "o",
+) -> None:
+    """Draw the points, the curves with their bands and the peak of one system, by what each of the axes shows."""
+    for pick, axis in axes.items():
+        draw_points(axis, volume.points, attrgetter(pick), colour, label if axis is labelled else "", marker)
+        if (found := volume.curve) is not None:
+            y, e = getattr(found, pick), getattr(found, f"{pick}_error")
+            for number in np.unique(found.segment):
+                part = found.segment == number
+                axis.plot(found.coordinate[part], y[part], color=colour, lw=1.4, alpha=0.9)
+                axis.fill_between(found.coordinate[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+        if volume.result is not None and volume.error is not None:
+            axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=peak, alpha=0.2, lw=0)
+            axis.axvline(volume.result, color=peak, lw=1, ls="--")
 
 
 def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
     """Draw what several campaigns found in the same axes, as many as there are halves of their figures."""
     words = campaigns[0].figure.words
-    shows = [(pick, label) for pick, label in zip(("order", "chi"), words.shows, strict=True) if label]
+    shows = {pick: label for pick, label in zip(("order", "chi"), words.shows, strict=True) if label}
     figure, axes = axes_of(len(shows), 1, (6.2, 3.2 * len(shows)), sharex=True)
+    by_pick = dict(zip(shows, axes, strict=True))
     series = [(campaign, volume) for campaign in campaigns for volume in campaign.figure.systems]
     for number, (campaign, volume) in enumerate(series):
         colour, marker = COLOURS[number % len(COLOURS)], "os^Dvp"[number % 6]
         label = f"{campaign.name}, ".replace("$", r"\$") + system_math(volume.system)
-        for axis, (pick, _) in zip(axes, shows, strict=True):
-            draw_points(axis, volume.points, attrgetter(pick), colour, label, marker)
-            if (found := volume.curve) is not None:
-                _band(axis, found, getattr(found, pick), getattr(found, f"{pick}_error"), colour)
-            if volume.result is not None and volume.error is not None:
-                axis.axvspan(volume.result - volume.error, volume.result + volume.error, color=colour, alpha=0.2, lw=0)
-                axis.axvline(volume.result, color=colour, lw=1, ls="--")
-    for axis, (_, label) in zip(axes, shows, strict=True):
-        axis.set(ylabel=label)
+        _draw_system(by_pick, volume, colour, label, axes[-1], peak=colour, marker=marker)
+    for pick, axis in by_pick.items():
+        axis.set(ylabel=shows[pick])
         axis.set_ylim(bottom=0)
     axes[-1].set(xlabel=words.axis)
     axes[-1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))

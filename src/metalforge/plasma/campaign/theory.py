@@ -93,10 +93,6 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         """Return other boxes."""
         return msgspec.structs.replace(self, particles=tuple(map(particles_of, systems)))
 
-    def with_more(self, systems: Sequence[System]) -> Self:
-        """Return more boxes."""
-        return self.of((*self.systems, *systems))
-
     def within(self, low: float, high: float) -> Self:
         """Return another range of Gamma."""
         return msgspec.structs.replace(self, gamma_min=gamma_at(low), gamma_max=gamma_at(high))
