@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import TypeVar
 
 from metalforge.campaign.counterfactual import counterfactual
 from metalforge.campaign.store.directory import JOURNAL
-from metalforge.core.errors import MetalforgeError
 
 from .following import Followed, Past
 from .payloads import encoded, transition_sent
@@ -49,11 +47,6 @@ def timed_transition(directory: str, at: int) -> tuple[bytes, float]:
     return answer(directory, at, transition_sent), time.process_time() - begin
 
 
-def read_until(directory: str, at: int) -> None:
-    """Fold so many records before somebody asks for them."""
-    _at(directory, at)
-
-
 def other_steerer(followed: Followed, steerer: str, until: int) -> object:
     """Return what another steerer would have done from here on, by what is known after `until` records."""
     return counterfactual(followed.directory / JOURNAL, followed.records, until, steerer)
@@ -73,11 +66,6 @@ class Helper:
             return await self._asked(work, *arguments)
         except BrokenExecutor:
             return await self._asked(work, *arguments)
-
-    async def prepare(self, work: Callable[..., object], *arguments: object) -> None:
-        """Have something done before somebody waits for it; whether it was is found out then."""
-        with suppress(BrokenExecutor, MetalforgeError):
-            await self(work, *arguments)
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:

@@ -20,7 +20,7 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .commanding import PATH, Commanding
 from .following import Followed
 from .guarding import Guard
-from .helpers import Helper, answer, other_steerer, read_until, timed_transition
+from .helpers import Helper, answer, other_steerer, timed_transition
 from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
 
 PAGE = Path(__file__).with_name("page")
@@ -130,8 +130,6 @@ class Server:
         self._campaigns = [ShownCampaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
         self._streams = 0
-        self._remembered: set[int] = set()
-        self._reading: asyncio.Task[None] | None = None
         self._closing = False
 
     def app(self) -> Starlette:
@@ -283,7 +281,6 @@ class Server:
                         news["state"] = await campaign.state()
                     except MetalforgeError as error:
                         news["problem"] = encoded(one_line(str(error)))
-                    self._remember(campaign)
                 fresh = {name: data for name, data in news.items() if sent.get(name) != data}
                 for name, data in fresh.items():
                     yield b"event: %b\ndata: %b\n\n" % (name.encode(), data)
@@ -296,13 +293,6 @@ class Server:
                 await asyncio.sleep(PACE_S if fresh else LOOK_S)
         finally:
             self._streams -= 1
-
-    def _remember(self, campaign: ShownCampaign) -> None:
-        """Have the past read once for whoever will look back, when the present has been."""
-        if not campaign.followed.behind and campaign.number not in self._remembered:
-            self._remembered.add(campaign.number)
-            directory, records = str(campaign.followed.directory), campaign.followed.records
-            self._reading = asyncio.create_task(self._past.prepare(read_until, directory, records))
 
 
 def _answered(ask: Callable[[Request], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:

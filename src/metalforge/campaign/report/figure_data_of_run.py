@@ -67,7 +67,6 @@ class PipelineFigure(ResultPart, frozen=True, kw_only=True):
     """
 
     ordering: str
-    began_s: float
     window_s: float
     paused: bool
     stages: tuple[PipelineStage, ...]
@@ -101,7 +100,6 @@ def pipeline_figure(state: CampaignState) -> PipelineFigure | None:
     by_name = {stage.name: stage for stage in stages}
     return PipelineFigure(
         ordering=graph.ordering,
-        began_s=graph.at - opened,
         window_s=window_s,
         paused=paused,
         stages=tuple(msgspec.structs.replace(stage, slowest=stage.name in slowest) for stage in stages),
