@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FOLDER = "cluster"
-"""Of a campaign's directory: where the nodes of a cluster on this machine are kept."""
-KNOCK_S = 5.0
-"""That somebody may take to open."""
+"""Folder, in a campaign's directory, with the files of a cluster on this machine."""
+CONNECT_S = 5.0
+"""Seconds that the head of a cluster may take to accept a connection."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -50,25 +50,25 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
         where = cluster.address
     ray = import_ray()  # not before: it reads its environment when it is imported
     if address.kind != "local":
-        where = str(_knock(ray, address))
+        where = str(_reachable(ray, address))
     try:
         ray.init(address=where, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if started is not None:
-            started.stop()  # nobody knows of it
-        raise _nobody(address, error) from error
+            started.stop()  # no other process uses it
+        raise _cannot_join(address, error) from error
     return ray
 
 
-def _knock(ray: "ModuleType", address: ClusterAddress) -> ClusterAddress:
-    """Return where somebody lets us in, and raise where nobody does: Ray itself would go on trying for long."""
+def _reachable(ray: "ModuleType", address: ClusterAddress) -> ClusterAddress:
+    """Return the address of a cluster that accepts this process; Ray itself would try for 40 s before it raises."""
     if address.kind == "auto":
         services = importlib.import_module("ray._private.services")
         address = choose(
             os.environ.get("RAY_ADDRESS", ""), services.find_bootstrap_address(None), services.find_gcs_addresses()
         )
     try:
-        socket.create_connection((address.host.strip("[]"), address.port), timeout=KNOCK_S).close()
+        socket.create_connection((address.host.strip("[]"), address.port), timeout=CONNECT_S).close()
         if address.kind == "head":
             head = importlib.import_module("ray._raylet").GcsClient(address=str(address))
             head.internal_kv_keys(b"", None)
@@ -78,7 +78,7 @@ def _knock(ray: "ModuleType", address: ClusterAddress) -> ClusterAddress:
             "\nhint: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, a file with the token that its head was started with"
         ) from error
     except (OSError, ray.exceptions.RayError) as error:
-        raise _nobody(address, error) from error
+        raise _cannot_join(address, error) from error
     return address
 
 
@@ -86,7 +86,7 @@ def choose(told: str, latest: str | None, running: Collection[str]) -> ClusterAd
     """Return the cluster that `auto` means: the one that RAY_ADDRESS names, else the one that this machine belongs to.
 
     `running` are the heads that processes of this machine belong to, `latest` the one of the last `ray start` here;
-    where several run and it is none of them, nobody can say which was meant.
+    where several run and it is none of them, the choice is ambiguous and refused.
     """
     if told and told != "auto":
         try:
@@ -114,7 +114,7 @@ def choose(told: str, latest: str | None, running: Collection[str]) -> ClusterAd
             )
 
 
-def _nobody(address: ClusterAddress, error: Exception) -> PlacementError:
+def _cannot_join(address: ClusterAddress, error: Exception) -> PlacementError:
     said = (error.strerror if isinstance(error, OSError) else "") or str(error)
     return PlacementError(
         f"no cluster could be joined at {address}: {first_line(said)}"
@@ -123,7 +123,7 @@ def _nobody(address: ClusterAddress, error: Exception) -> PlacementError:
 
 
 def leave(ray: "ModuleType", address: ClusterAddress, directory: Path, *, stop: bool) -> None:
-    """Leave the cluster; one on this machine that nobody needs any more is stopped."""
+    """Leave the cluster; with `stop`, one that was started on this machine ends."""
     ray.shutdown()
     if stop and address.kind == "local" and (cluster := LocalCluster.find(directory / FOLDER)) is not None:
         cluster.stop()

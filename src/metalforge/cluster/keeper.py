@@ -1,4 +1,4 @@
-"""The process that holds a cluster on this machine: `local.start_local` starts it, nobody else calls it.
+"""The process that holds a cluster on this machine: `local.start_local` starts it.
 
 One thread starts nodes, answers requests and looks after the raylets: Linux ends them with the thread that started
 them (PR_SET_PDEATHSIG, which Ray's starter sets), so it must be the main one.
@@ -68,33 +68,33 @@ class Keeper:
             file.write(msgspec.json.format(msgspec.json.encode(record), indent=2))
 
     def keep(self) -> None:
-        """Answer requests and look after nodes, until the head is lost or nobody uses the cluster any more."""
-        with socket.socket(socket.AF_UNIX) as door:
-            door.bind(str(self._place.temporary / SOCKET))  # in a folder that is this user's alone
-            door.listen()
-            door.settimeout(_NODES_S)
+        """Answer requests and look after nodes, until the head is lost or the cluster has been idle for long."""
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(self._place.temporary / SOCKET))  # in a folder that is this user's alone
+            server.listen()
+            server.settimeout(_NODES_S)
             self._used = time.monotonic()
             threading.Thread(target=self._watch_users, daemon=True).start()
             while 0 in self._nodes and time.monotonic() - self._used < self._idle_s:
                 with suppress(TimeoutError):
-                    self._answer(door.accept()[0])
+                    self._answer(server.accept()[0])
                 for number, (node, _) in tuple(self._nodes.items()):
                     if any(kind in _SERVERS for kind, _ in node.dead_processes()):
                         self._lost(number)
 
     def _answer(self, line: socket.socket) -> None:
-        """Add the node that somebody asks for, by a line with the number of its cores; answer with its number."""
+        """Read a line with the number of cores, add such a node, and answer with its number or the failure."""
         with line, line.makefile("rw") as talk:
             line.settimeout(_REQUEST_S)
             try:
                 answer = str(self.add(int(talk.readline())))
-            except Exception as error:  # of Ray's, whatever it is, or of who asks: the cluster goes on as it is
+            except Exception as error:  # of Ray or of the request: the cluster goes on as it is
                 answer = first_line(error)
             self._used = time.monotonic()
             try:
                 print(answer, file=talk, flush=True)
             except OSError as error:
-                print(f"who asked for a node is gone: {error}")
+                print(f"the process that asked for a node is gone: {error}")
 
     def _lost(self, number: int) -> None:
         node, known = self._nodes.pop(number)
@@ -113,7 +113,7 @@ class Keeper:
                 if drivers or any(actor["State"] != "DEAD" for actor in state.actor_table(None).values()):
                     self._used = time.monotonic()
             except Exception as error:  # better a stray cluster than a campaign that is ended
-                print(f"cannot see who uses the cluster: {error!r}", flush=True)
+                print(f"cannot list the drivers and actors of the cluster: {error!r}", flush=True)
                 self._used = time.monotonic()
             time.sleep(min(_LOOK_S, self._idle_s / 4))
 
@@ -123,13 +123,13 @@ def _stop(number: int, frame: object) -> None:
 
 
 def _listen(to: signal.Handlers | Callable[[int, object], None]) -> None:
-    for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(told, to)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, to)
 
 
 def _hold(place: ClusterFolder, up: int, nodes: int, cores: int, idle_s: float) -> None:
     """Hold a cluster until it is to end; then end everything and remove every file."""
-    said = False
+    started = False
     try:
         _listen(_stop)
         keeper = Keeper(place, idle_s)
@@ -137,18 +137,18 @@ def _hold(place: ClusterFolder, up: int, nodes: int, cores: int, idle_s: float) 
             keeper.add(cores)
         os.write(up, b"+")
         os.close(up)
-        said = True
+        started = True
         keeper.keep()
     finally:
         _listen(signal.SIG_IGN)
-        if said:
+        if started:
             place.clear()
-        else:  # who waits for the cluster reads the log, and clears then
+        else:  # `start_local` reads the log first, and clears then
             kill_all(f"{place.cluster}:")
 
 
 def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -> None:
-    """Become a process that nobody waits for, and hold the cluster."""
+    """Detach from the process that started this one, and hold the cluster."""
     if os.fork():
         os._exit(0)
     for inherited in (lock, up):
@@ -160,8 +160,8 @@ def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -
         _hold(place, int(up), int(nodes), int(cores), float(idle_s))
     except Exception:
         traceback.print_exc()
-    except SystemExit as told:
-        print(told)
+    except SystemExit as stopped:
+        print(stopped)
     finally:
         sys.stdout.flush()
         os._exit(0)  # not by way of what Ray does at the end of a process: it would look for its nodes

@@ -122,7 +122,7 @@ class FarMeter:
         return self.read()
 
     def recent(self) -> Quantity:
-        """Return what the worker said last."""
+        """Return the joules of the worker's last answer."""
         if (found := self.known()) is None:
             raise MeterUnavailableError(self.dark or f"{self.name} was not read yet")
         return found
@@ -152,7 +152,7 @@ class LaneHost(ProcessHost):
         self._gone = ""
 
     def open(self, saved: bytes | None = None) -> None:
-        """Nothing: a worker is found when there is work, and a lane that finds none says so then."""
+        """Do nothing: a worker is found when there is work; a lane that finds none reports itself lost then."""
 
     def checkpoint(self) -> bytes:
         """Return the state of any producer: none."""

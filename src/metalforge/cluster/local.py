@@ -132,7 +132,7 @@ def environment_for(token: Path) -> dict[str, str]:
 
 
 class LocalCluster:
-    """A cluster that runs on this machine, as anybody sees it who knows its folder: `start_local` or `find`."""
+    """A cluster that runs on this machine, identified by its folder; made by `start_local` or `find`."""
 
     def __init__(self, place: ClusterFolder, record: ClusterRecord) -> None:
         self._place, self._record = place, record
@@ -203,9 +203,9 @@ class LocalCluster:
     def remove_node(self, number: int, grace_s: float = GRACE_S) -> None:
         """Take a node away as a preempted machine goes: SIGTERM to what runs there, so many seconds, then the end."""
         mark = self._mark(number)
-        told = workers(mark)
-        send(told, mark, signal.SIGTERM)
-        wait_until(lambda: not any(is_marked(pid, mark) for pid in told), grace_s)
+        warned = workers(mark)
+        send(warned, mark, signal.SIGTERM)
+        wait_until(lambda: not any(is_marked(pid, mark) for pid in warned), grace_s)
         send(raylets(mark), mark, signal.SIGTERM)  # they say goodbye to the head
         wait_until(lambda: not raylets(mark), min(grace_s, 5.0))
         self._end(number, mark)
@@ -220,7 +220,7 @@ class LocalCluster:
             raise LocalClusterError(f"{self.folder}: node {number} was ended, but its keeper did not notice")
 
     def pause_node(self, number: int) -> None:
-        """Stop a node's raylet (SIGSTOP): nobody reaches it, what runs there runs on. `resume_node` ends it."""
+        """Stop a node's raylet (SIGSTOP): it cannot be reached, its workers run on. `resume_node` ends the pause."""
         send(raylets(self._mark(number)), self._mark(number), signal.SIGSTOP)
 
     def resume_node(self, number: int) -> None:
@@ -313,10 +313,10 @@ def _start_keeper(place: ClusterFolder, lock: int, nodes: int, cores: int, idle_
 
 @contextmanager
 def _alone(folder: Path, patience_s: float = 0.0) -> Iterator[int | None]:
-    """Give the folder's lock, or None where a keeper (or somebody who starts one) has it for longer than that.
+    """Give the folder's lock, or None where a keeper (or a process that starts one) has it for longer than that.
 
-    It is a lock of the folder itself, so that no file is left of it; a keeper inherits it, so that nobody can come
-    between a start and the keeper.
+    It is a lock of the folder itself, so that no file is left of it. A keeper inherits it, so that no other process can
+    take the folder between the start and the keeper.
     """
     with naming(folder, "locked", LocalClusterError):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

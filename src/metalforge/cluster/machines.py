@@ -53,7 +53,7 @@ class FarFlag:
         self.is_set, self._changed = False, changed
 
     def set(self) -> None:
-        """Stop; may be called from a signal handler: who looks after the cluster tells the nodes."""
+        """Stop; may be called from a signal handler: the watching thread tells the nodes."""
         self.is_set = True
         self._changed()
 
@@ -103,7 +103,7 @@ class LaneConnection(RayConnection):
         return Died(why)
 
     def kill(self) -> None:
-        """Nothing: the worker has other lanes, and one that is opened again there begins anew."""
+        """Do nothing: the worker has other lanes, and a lane that is opened there again begins anew."""
 
 
 class ClusterRun(ThreadsRun):
@@ -166,7 +166,7 @@ class RayMachines(Closing):
         return tuple(lanes)
 
     def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
-        """Nothing: every node has checked its own memory."""
+        """Do nothing: every node has checked its own memory."""
 
     def flag(self, directory: Path) -> FarFlag:
         """Return the flag of all nodes."""
@@ -377,7 +377,7 @@ class RayMachines(Closing):
                         worker.halt.remote(told)
             try:
                 for node in workers:
-                    with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
+                    with suppress(self.ray.exceptions.RayError):  # it died: pending requests to it raise that
                         if late := node.ping():
                             self.say(f"node {node.label}", late)
                 if not self._fixed and self._nodes:
@@ -385,4 +385,4 @@ class RayMachines(Closing):
                     if any(one["Resources"].get("CPU", 0) for one in new):
                         self._grown.set()
             except self.ray.exceptions.RayError:
-                continue  # the cluster is not there now; who waits for an answer hears of it
+                continue  # the cluster is not there now; pending requests raise that

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 START_S = 60.0
-"""That a worker has to start: it imports the package."""
+"""Seconds that a worker may take to start: it imports the package."""
 LOOK_S = 1.0
-"""Between two looks at whether a node is still there, while its worker is waited for."""
+"""Seconds between two checks whether a node is still there, while its worker is waited for."""
 LATE_S, SILENT_S = 20.0, 60.0
-"""After which a worker that does not answer is reported in the journal, and after which it is ended."""
+"""Seconds after which a worker that does not answer is reported in the journal, and after which it is ended."""
 LEVELS = ("portable", "v2", "v3", "v4")
 """Build levels of kernels, the plainest first."""
 
@@ -53,7 +53,7 @@ class ClusterNode:
     late: bool = False
     """Whether it was reported that it does not answer."""
     joules: dict[str, Quantity] = field(default_factory=dict)
-    """What its meters said then."""
+    """The readings of its meters in the last answer."""
     lock: Lock = field(default_factory=Lock)
 
     def start(self, directory: Path, *, cores: int = 0, cards: int = 0, calls: int = 1) -> Any:
@@ -99,7 +99,7 @@ class ClusterNode:
             answer, self.asked, self.heard, self.late = self.asked, None, time.monotonic(), False
             self.joules = self.ray.get(answer)
         elif (silent_s := time.monotonic() - self.heard) > SILENT_S:
-            self.ray.kill(worker)  # whoever waits for it hears of its death
+            self.ray.kill(worker)  # pending requests to it raise its death
             self.asked, self.heard = None, time.monotonic()
         elif silent_s > LATE_S and not self.late:
             self.late = True
@@ -126,7 +126,7 @@ def live_nodes(ray: "ModuleType") -> list[dict[str, Any]]:
 
 
 def free_resources() -> dict[str, dict[str, float]]:
-    """Return by node what nobody has taken of it."""
+    """Return the free resources of each node."""
     found: dict[str, dict[str, float]] = importlib.import_module("ray._private.state").available_resources_per_node()
     return found
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 NAMESPACE = "metalforge"
 PREFIX = "campaign "
 KEPT_S = 3600.0
-"""That a supervisor whose campaign is over waits for whoever wants to know, before it goes by itself."""
+"""Seconds that a supervisor whose campaign is over waits for questions before it ends."""
 END_S = 30.0
 FOREVER = -1
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a campaign ended, or that it was stopped; what it said is there for those who do not see its directory."""
+    """How a campaign ended, or that it was stopped; `lines` are for those who do not see its directory."""
 
     kind: Literal["finished", "interrupted", "failed"]
     reason: str = ""
@@ -94,7 +94,7 @@ class Supervisor:
                     more=more,
                     command=command,
                     machines=self._machines,
-                    stay_paused=self._came_back,  # nobody asked it to go on
+                    stay_paused=self._came_back,  # no command asked it to go on
                 )
                 if spec is None
                 else Campaign.open(spec, self._directory, command=command, machines=self._machines)
@@ -110,7 +110,7 @@ class Supervisor:
         return Outcome(kind="finished", lines=tuple(found.said), summary=found.summary)
 
     def _go(self) -> None:
-        """Leave the cluster when nobody has asked for long."""
+        """End after a time in which questions could be asked."""
         time.sleep(KEPT_S)
         self._ray.kill(self._ray.get_runtime_context().current_actor)
 
@@ -191,7 +191,7 @@ def begin(
     """Start the supervisor of a directory on this process' node; with a spec a campaign begins, without it goes on."""
     return start_actor(
         ray, Supervisor, str(directory), spec, more, tuple(command),
-        # The directory is there, and its lock: on another machine nobody could tell that it is held.
+        # The directory is there, and its lock: another machine could not tell that it is held.
         node=ray.get_runtime_context().get_node_id(),
         name=name_of(directory), namespace=NAMESPACE, lifetime="detached",
         num_cpus=0, max_restarts=FOREVER, max_concurrency=8,

@@ -19,7 +19,7 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.items import Item, ItemId, payload_bytes
 from metalforge.pipeline.kinds import KINDS, ChannelKind, read_channel
-from metalforge.pipeline.lanes import END, Lane
+from metalforge.pipeline.lanes import Lane
 
 
 def kind_name(kind):
@@ -54,17 +54,6 @@ def test_values_come_out_in_order_and_the_end_comes_last(kind):
     assert (edge.sent, edge.taken, edge.queued) == (200, 200, 0)
 
 
-def test_bytes_hold_back_too_and_an_item_larger_than_the_limit_travels_alone():
-    lane = opened(Bounded(10, max_bytes=100))
-    assert offer(lane, bytes(60))
-    assert not offer(lane, bytes(60))
-    take(lane)
-    assert lane.space.qsize() == 1  # the word that wakes a producer that was refused for its bytes
-    assert offer(lane, bytes(500))
-    assert not offer(lane, b"x")
-    assert len(take(lane)) == 500
-
-
 def test_a_lane_that_took_carried_items_past_its_limit_has_its_own_limit_again_afterwards():
     lane = opened(Bounded(2))
     items = [Item(ItemId("a", "a", i), i) for i in range(5)]
@@ -73,14 +62,6 @@ def test_a_lane_that_took_carried_items_past_its_limit_has_its_own_limit_again_a
     assert not lane.offer(items[0])
     assert [take(lane) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert [lane.offer(item) for item in items] == [True, True, False, False, False]
-
-
-def test_a_disconnected_consumer_keeps_what_is_queued_and_is_told():
-    lane = opened(Broadcast(2, slow="disconnect"))
-    assert all(offer(lane, i) for i in range(5))
-    assert [take(lane), take(lane)] == [0, 1]
-    assert lane.inbox.get(timeout=1)[1] is END
-    assert (lane.closed, lane.statistics().dropped) == (True, 3)
 
 
 @pytest.mark.parametrize(
