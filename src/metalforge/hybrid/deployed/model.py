@@ -103,7 +103,8 @@ class DeployedEsn(Deployed):
         super().__init__(record, device, owned=owned)
         self.esn = esn
         self._reason = reason  # why it is in software, where it is
-        self._largest, self._clipped = _largest_input(esn), 0
+        self._clipped = 0
+        self._largest = inf if esn.path is None or esn.path.place == "host" else esn.ranges.u
 
     def predict(self, inputs: Series) -> Any:
         """Return outputs in the form of the inputs.
@@ -314,11 +315,6 @@ def _on_device(esn: HybridEsn, path: DevicePath) -> dict[str, Any]:
     if esn.plan is not None:
         found |= {"chunk_units": len(esn.plan.chunks[0].rows), "device_units": esn.plan.device_units}
     return found
-
-
-def _largest_input(esn: HybridEsn) -> float:
-    """Return the largest input that the device takes as it is; infinity where inputs stay on the host."""
-    return inf if esn.path is None or esn.path.place == "host" else esn.ranges.u
 
 
 def network_series(

@@ -232,8 +232,6 @@ class ExecutorReadout:
     def forward(self, u: ArrayLike) -> Forward:
         """Return the node's output for one input, and its features; the executor's state moves on."""
         given = np.asarray(u, np.float64)
-        if given.shape != (self.inputs,):
-            raise SeriesError(f"an input must be {self.inputs} real numbers. Got shape {given.shape}")
         made = self._executor.step(given)
         output = made[self._value] if isinstance(made, dict) else made
         features = self._features(self._executor.graph[self._node].inputs[0], given)

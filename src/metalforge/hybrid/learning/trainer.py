@@ -112,7 +112,7 @@ class OnlineTrainer:
         self._total_s = self._learning_s = 0.0
         self._before = self.network.spent()
         self._watch: GuardState
-        self._bench = self._benched = False
+        self._benched = False
         self._restart()
 
     @property
@@ -228,17 +228,20 @@ class OnlineTrainer:
         lesson = Lesson(features=forward.features, target=wanted, at=said)
         try:
             new = self._learner.learn(self._master, lesson)
-            fine = self._judge(new, lesson)
+            fine, bench = self._judge(new, lesson)
         except DivergenceError:
-            fine = False
+            fine = bench = False
         if fine:
             self._master = new
         self._count["learned"] += 1
         self._learning_s += perf_counter() - begin
         if not fine:
             self._roll_back()
-        elif self._benched != self._bench:
-            self._change_bench()
+        elif bench != self._benched:
+            self._benched = bench  # the kept readout is deployed while the rule gets over a bad spell
+            if bench:
+                self._count_rollback()
+            self.flush()
         self._since_push += 1
         share = None
         if self.schedule.changed is not None:
@@ -256,25 +259,17 @@ class OnlineTrainer:
             self._roll_back()
         self._learning_s += perf_counter() - begin
 
-    def _judge(self, new: Master, lesson: Lesson) -> bool:
-        """Return whether the new readout may be taken; whether it may be deployed is left in `_bench`."""
+    def _judge(self, new: Master, lesson: Lesson) -> tuple[bool, bool]:
+        """Return whether the new readout may be taken, and whether the kept one is deployed in its place."""
         if self.guard is None:
-            return True
+            return True, False
         present = loss_and_slope(self._master(lesson.features), lesson.target, self.loss).value
         kept = loss_and_slope(self._watch.kept(lesson.features), lesson.target, self.loss).value
         self._watch, harm = self.guard.step(self._watch, new, present, kept)
         finite = all(np.all(np.isfinite(part)) for part in new)
         if isinstance(self.rule, GradientStep) or not finite:
-            return not harm
-        self._bench = harm or (self._benched and self._watch.present_loss > self._watch.kept_loss)
-        return True
-
-    def _change_bench(self) -> None:
-        """Deploy the kept readout while the rule gets over a bad spell, or the rule's own again."""
-        self._benched = self._bench
-        if self._benched:
-            self._count_rollback()
-        self.flush()
+            return not harm, False
+        return True, harm or (self._benched and self._watch.present_loss > self._watch.kept_loss)
 
     def _roll_back(self) -> None:
         """Go back to the kept readout, on the device too, and learn on more carefully."""
@@ -296,7 +291,7 @@ class OnlineTrainer:
     def _restart(self) -> None:
         self._learner = self.rule.start(self._master)
         self._watch = GuardState(self._master, 0.0, 0.0, 0)
-        self._bench = self._benched = False
+        self._benched = False
 
     def _from_device(self) -> bool:
         """Whether the rule corrects what the device said rather than what the master says."""

@@ -101,10 +101,9 @@ class OpRow:
 
     def _why(self) -> tuple[str, str]:
         """Return the reason and how to make it map."""
-        if self.pin is not None and self.taken is None:
-            return PINNED_HOST, ""
-        if self.pin is not None and self.taken is not None:
-            return f"pinned to the NPU: {_against(self.taken, self.wishes)}", ""
+        if self.pin is not None:
+            taken = self.taken
+            return PINNED_HOST if taken is None else f"pinned to the NPU: {_against(taken, self.wishes)}", ""
         if self.wishes.policy == "seed":
             return self._by_table()
         if self.taken is not None:

@@ -72,7 +72,6 @@ class _Lowering:
         self.pieces: dict[str, _Piece] = {}  # by their first output
         self.bounds: dict[str, tuple[float, float]] = {}  # of values, where operators limit them
         self.names: set[str] = set()  # of pieces
-        self.numbers: dict[str, count[int]] = {}  # for those that would have the same
         self.budget = ImportBudget(model.size)
 
     def graph(self) -> OpGraph:
@@ -197,8 +196,7 @@ class _Lowering:
         self.pieces[outputs[0]] = _Piece(name=self._unique(node.name), node=node, inputs=inputs, outputs=outputs, op=op)
 
     def _unique(self, name: str) -> str:
-        numbered = (f"{name}.{i}" for i in self.numbers.setdefault(name, count(2)))
-        found = next(n for n in chain([name], numbered) if n not in self.names)
+        found = next(n for n in chain([name], (f"{name}.{i}" for i in count(2))) if n not in self.names)
         self.names.add(found)
         return found
 
