@@ -227,18 +227,16 @@ def test_beyond_the_range_is_clamped_and_counted():
 # State.
 
 
-def test_state_is_copied_out_and_in():
+def test_state_is_copied_out():
     rng = np.random.default_rng(12)
     plan = make(esn_graph(rng))
     x = rng.uniform(-1, 1, (9, 10)).astype("f4")
     with HybridExecutor(plan) as executor:
         executor.run(x[:5])
-        kept = executor.state
-        first = executor.run(x[5:])
-        kept["reservoir"] += 0.0
-        executor.state = kept
-        kept["reservoir"][:] = 99.0
-        assert np.array_equal(executor.run(x[5:]), first)
+        executor.state["reservoir"][:] = 99.0
+        found = executor.run(x[5:])
+        executor.reset()
+        assert np.array_equal(executor.run(x)[5:], found)
         executor.reset()
         assert executor.state == {}
 
@@ -268,12 +266,6 @@ def test_misuse_is_told_what_to_do():
         stateful.step(np.full((2, 10), np.inf))
     with pytest.raises(SpecError, match="one length"):
         stateful.run(np.zeros((0, 10)))
-    with pytest.raises(SpecError, match=r"shape \(None, 32\)"):
-        stateful.state = {"reservoir": np.zeros(32)}
-    with pytest.raises(SpecError, match="NaN"):
-        stateful.state = {"reservoir": np.full((1, 32), np.nan)}
-    with pytest.raises(UnknownNameError, match="op with a state"):
-        stateful.state = {"readout": np.zeros((1, 3))}
     with pytest.raises(UnknownNameError, match="fully connected"):
         stateful.weights("reservoir")
     with pytest.raises(SpecError, match="on_device_failure"):

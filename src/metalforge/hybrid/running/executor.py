@@ -132,20 +132,6 @@ class HybridExecutor(Closing):
         """Copies of the states by node, a row per sample; a node at rest has none."""
         return {name: value.copy() for name, value in self._states.items()}
 
-    @state.setter
-    def state(self, states: Mapping[str, ArrayLike]) -> None:
-        known = {node.name: self.graph.shapes[node.outputs[0]] for node in self.graph.nodes if node.op.stateful}
-        taken = {}
-        for name, values in states.items():
-            wanted = find(f"op with a state in graph {self.graph.name}", name, known)
-            array = np.array(values, self.graph.dtype)
-            if array.ndim != len(wanted) or any(n not in (None, m) for n, m in zip(wanted, array.shape, strict=True)):
-                raise SpecError(f"the state of `{name}` must have shape {wanted}. Got {array.shape}")
-            if not np.all(np.isfinite(array)):
-                raise SpecError(f"the state of `{name}` must be finite. Got NaN or infinity")
-            taken[name] = array
-        self._states = taken
-
     def weights(self, name: str) -> Array:
         """Return a copy of the present weights of a fully connected node: the float master, not what the chip holds."""
         return find(f"fully connected op of graph {self.graph.name}", name, self._weights).copy()
