@@ -59,7 +59,7 @@ class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One clock mode: what a call takes and draws in it. Only ratios to the first mode are used."""
+    """One clock mode: what a call takes and draws in it; for information, costs are those of `call`."""
 
     name: Literal["Performance", "Economy", "LowPower"]
     call_s: float
@@ -167,10 +167,6 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"`modes` must be different and begin with Performance. Got {', '.join(names) or 'none'}")
         if self.batches and (len(self.batches.network) < 2 or self.batches.rows[0][0] != 1):
             raise ValueError("`batches` must name the `network` that was timed and begin with a batch of 1")
-
-    def mode(self, name: str) -> Mode:
-        """Return a clock mode by name."""
-        return find(f"clock mode of {self.name}", name, {mode.name: mode for mode in self.modes})
 
     def figures(self) -> tuple[tuple[str, str, str], ...]:
         """Return every number as (name, value, source), in the order of the file: what a table of the profile shows."""

@@ -156,7 +156,6 @@ def test_what_is_written_to_the_device_is_what_runs_on():
     weights = device.get_variable("reservoir/weights", slot)
     for d in (device, called):
         d.set_variable("reservoir/weights", np.roll(weights, 1, axis=0), slot)
-        d.power_mode = "Economy"
     after = nets[0].states(u)
     assert np.array_equal(after, nets[1].states(u))
     assert not np.array_equal(after, before)

@@ -19,7 +19,6 @@ from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.routing.plan import short
 from metalforge.substrates.npu.costs import call_seconds, update_cost
-from metalforge.substrates.npu.device import PowerMode
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
@@ -74,7 +73,7 @@ def step_seconds(network: DeviceNetwork, profile: DeviceProfile | str) -> float:
     """Return the modelled seconds of one step's calls: the reservoir's rows, then the readout's."""
     device = find_profile(profile)
     return sum(
-        call_seconds(matrix.compiled.program, matrix.rows_per_sample, device, PowerMode.PERFORMANCE)
+        call_seconds(matrix.compiled.program, matrix.rows_per_sample, device)
         for matrix in (network.reservoir, network.readout)
     )
 

@@ -25,7 +25,7 @@ from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.costs import power_w, programs_cost, shape_seconds
+from metalforge.substrates.npu.costs import programs_cost, shape_seconds
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import DeviceProfile
 
@@ -65,7 +65,7 @@ def price(units: int, inputs: int, precision: str, profile: DeviceProfile) -> tu
     seconds = Modelled(
         value=shape_seconds(units + inputs, units, encoding_of(precision), 1, profile), unit="s", profile=profile.name
     )
-    joules = seconds.value * power_w(profile, profile.modes[0].name)
+    joules = seconds.value * profile.call.power_w.value
     return seconds, Modelled(value=joules, unit="J", profile=profile.name)
 
 

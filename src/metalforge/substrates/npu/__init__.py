@@ -11,7 +11,7 @@ from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from .compile import CompiledLinear, compile_linear
-    from .device import NpuDevice, NpuError, PowerMode, ResourceError
+    from .device import NpuDevice, NpuError, ResourceError
     from .discovery import discover
     from .emulator import EmulatedDevice
     from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
@@ -26,7 +26,6 @@ __all__ = [
     "Head",
     "NpuDevice",
     "NpuError",
-    "PowerMode",
     "Program",
     "ProgramError",
     "ResourceError",

@@ -1,10 +1,9 @@
 """The same device protocol over BrainChip's Python package `akida`: its simulator, or a board when there is one.
 
 Only calls that the vendor documents are made (`InputData`, `FullyConnected`, `Model.add`, `get_layer`, `set_variable`,
-`get_variable`, `forward`, `map`, `devices`, `unprogram`, `soc.clock_mode`, `soc.power_meter`, `mesh.nps`). The
-package's licence keeps results of testing it with its user: nothing here takes times, keeps results or writes them
-anywhere, and statistics are counts. The package is imported when it is asked for, never before; this is the only module
-that does so.
+`get_variable`, `forward`, `map`, `devices`, `unprogram`, `mesh.nps`). The package's licence keeps results of testing it
+with its user: nothing here takes times, keeps results or writes them anywhere, and statistics are counts. The package
+is imported when it is asked for, never before; this is the only module that does so.
 """
 
 import importlib
@@ -19,18 +18,15 @@ from numpy.typing import NDArray
 
 from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
-from metalforge.core.errors import MeterUnavailableError, PluginError, SpecError
-from metalforge.core.quantities import Measured
+from metalforge.core.errors import PluginError, SpecError
 from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
 from metalforge.substrates.profiles import load_profile
 
 from .device import (
     DEFAULT_SLOT,
     VARIABLES,
-    Handle,
     NpuError,
     Outputs,
-    PowerMode,
     ResourceError,
     Spent,
     Statistics,
@@ -43,6 +39,7 @@ from .device import (
 )
 from .products import check_inputs
 from .program import Activation, Program
+from .wire import from_bytes
 
 
 def import_sdk() -> Any:
@@ -115,7 +112,7 @@ class AkidaDevice(Closing):
         with self._lock:
             return () if self._program is None else (self._slot,)
 
-    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> Handle:
+    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> None:
         """Build the model of a program and map it to the board, in place of the one in this slot."""
         with self._lock:
             if self._program is not None and slot != self._slot:
@@ -131,7 +128,6 @@ class AkidaDevice(Closing):
                     ) from error
             self._model, self._program, self._slot = model, program, slot
             self._counts.update(loads=1, bytes_pushed=image_bytes(program))
-            return Handle(slot=slot, program=program.name, fingerprint=program.fingerprint())
 
     def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
         """Return what the last layer gives for one input or a batch."""
@@ -170,13 +166,9 @@ class AkidaDevice(Closing):
             values = self._asked(f"read `{name}`", lambda: self._model.get_layer(layer).get_variable(what))
             return np.asarray(values).reshape(known.shape).astype(known.dtype)
 
-    def program_external(self, data: bytes, address: int = 0) -> Handle:
-        """Put a program that comes as bytes on the device; there is one place, address 0."""
-        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
-
-        if address != 0:
-            raise ResourceError(f"the vendor's package holds one program per device, at address 0. Got {address:#x}")
-        return self.load(from_bytes(data))
+    def program_external(self, data: bytes) -> None:
+        """Put a program that comes as bytes on the device."""
+        self.load(from_bytes(data))
 
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take the program in a slot off the device; nothing happens when there is none."""
@@ -188,11 +180,8 @@ class AkidaDevice(Closing):
             self._model = self._program = None
 
     def reset(self) -> None:
-        """Take the program off the device and go back to the fastest clock."""
-        with self._lock:
-            self.unload(self._slot)
-            if self._soc() is not None:
-                self.power_mode = PowerMode.PERFORMANCE
+        """Take the program off the device."""
+        self.unload(self._slot)
 
     def statistics(self) -> Statistics:
         """Return counts; the package's times and energies are its user's to ask for."""
@@ -202,39 +191,6 @@ class AkidaDevice(Closing):
     def spent(self, slot: str) -> Spent:
         """Return nothing: there is no model of what a board's work takes."""
         return Spent(None, None)
-
-    @property
-    def power_mode(self) -> PowerMode:
-        """The board's clock mode; the simulator has no clock and counts as the fastest."""
-        soc = self._soc()
-        if soc is None:
-            return PowerMode.PERFORMANCE
-        mode = soc.clock_mode
-        return PowerMode(str(getattr(mode, "name", mode)).rpartition(".")[2])  # Economy of ClockMode.Economy
-
-    @power_mode.setter
-    def power_mode(self, mode: PowerMode) -> None:
-        soc = self._soc()
-        if soc is None:
-            raise NpuError(f"{self.where} has no clock mode to set\nhint: open a board")
-        with self._lock:
-            # The enumeration is reached through its present value: its home in the package has moved between releases.
-            soc.clock_mode = getattr(type(soc.clock_mode), PowerMode(mode).value)
-
-    def power(self) -> Measured:
-        """Return the board's mean power over the calls since the last reading, floor included.
-
-        The first reading switches the meter on. Short calls may leave no reading: raises `MeterUnavailableError`.
-        """
-        soc = self._soc()
-        if soc is None:
-            raise MeterUnavailableError(f"{self.where} has no power meter; a board has")
-        with self._lock:
-            soc.power_measurement_enabled = True
-            milliwatts = [float(event.power) for event in soc.power_meter.events()]
-        if not milliwatts:
-            raise MeterUnavailableError("the board's power meter has no reading yet; run a larger batch and ask again")
-        return Measured(value=float(np.mean(milliwatts)) * 1e-3, unit="W", how="board's power meter, floor included")
 
     def close(self) -> None:
         """Take the program off the device."""
@@ -289,6 +245,3 @@ class AkidaDevice(Closing):
         if slot != self._slot:
             raise NpuError(f"no program in slot `{slot}`; there is `{self._slot}`\nhint: unload it, then load(program)")
         return self._program
-
-    def _soc(self) -> Any:
-        return None if self._board is None else getattr(self._board, "soc", None)

@@ -10,8 +10,7 @@ rho, the share of the round trip that is left for each input of a batch:
 - rho(n) = (t(n) - G') / (t(1) - G'), where t is the batch table and G' the growth of the network it was timed with;
   linear in log n in between, and never so small that a batch would take less than one of its inputs. Growth does not
   shrink with the batch: weights are read again for every input.
-- Clock modes scale time and power by their ratios to the first mode. Energy is power times time, of the whole board
-  under `akd1000-published`.
+- Energy is power times time, of the whole board under `akd1000-published`. Costs are those of the fastest clock mode.
 - A board draws its idle power as long as it is held, whether it is called or not (`board_energy`).
 
 The published series disagree among themselves (650 us against 779, 700 and 812 us for widths up to 256), so no model
@@ -32,12 +31,12 @@ from metalforge.core.substrate import Cost
 from metalforge.substrates.profiles import DeviceProfile, TimeTable
 from metalforge.substrates.profiles import profile as find_profile
 
-from .device import PowerMode, Statistics, image_bytes
+from .device import Statistics, image_bytes
 from .program import Encoding, FullyConnected, Program, ProgramError
 
-FIT_ERROR = {"widths": 0.17, "batches": 0.08, "modes": 0.02}
+FIT_ERROR = {"widths": 0.17, "batches": 0.08}
 """Largest relative distance between `akd1000-published` and this model, by table. The width of 64, which lies above
-that of 128, makes the first; without it 0.08 would do. The last is of the modes' watts."""
+that of 128, makes the first; without it 0.08 would do."""
 
 
 class BoardEnergy(NamedTuple):
@@ -54,7 +53,6 @@ def cost(
     program: Program,
     batch: int = 1,
     profile: DeviceProfile | str = "akd1000-published",
-    mode: PowerMode = PowerMode.PERFORMANCE,
 ) -> Cost:
     """Return seconds and joules of sending `batch` rows through a program.
 
@@ -62,7 +60,7 @@ def cost(
     in several calls.
     """
     device = find_profile(profile)
-    return _priced(call_seconds(program, batch, device, mode), device, mode)
+    return _priced(call_seconds(program, batch, device), device)
 
 
 def programs_cost(programs: Iterable[Program], profile: DeviceProfile, vectors: int = 1) -> Cost:
@@ -74,32 +72,27 @@ def shape_seconds(lines: int, outputs: int, encoding: Encoding, vectors: int, pr
     """Return the seconds of one call of a layer that is known by its shape only."""
     layer = FullyConnected(name="shape", weights=np.zeros((lines, outputs * encoding.digits), np.int8))
     shape = Program(name="shape", layers=(layer,))
-    return call_seconds(shape, vectors * encoding.rows, profile, PowerMode.PERFORMANCE)
+    return call_seconds(shape, vectors * encoding.rows, profile)
 
 
 def update_cost(
     n_bytes: int = 0,
     profile: DeviceProfile | str = "akd1000-published",
-    mode: PowerMode = PowerMode.PERFORMANCE,
 ) -> Cost:
-    """Return seconds and joules of replacing a variable: the profile's figure, or the transfer where that is longer.
-
-    No profile says how an update depends on the clock mode, so its time does not; its watts do.
-    """
+    """Return seconds and joules of replacing a variable: the profile's figure, or the transfer where that is longer."""
     device = find_profile(profile)
-    return _priced(max(device.call.weight_update_s.value, _transfer_s(n_bytes, device)), device, mode)
+    return _priced(max(device.call.weight_update_s.value, _transfer_s(n_bytes, device)), device)
 
 
 def load_cost(
     program: Program,
     profile: DeviceProfile | str = "akd1000-published",
-    mode: PowerMode = PowerMode.PERFORMANCE,
 ) -> Cost:
     """Return seconds and joules of putting a program on the device: its bytes over the link."""
     device = find_profile(profile)
     if device.call.link_bytes_per_s is None:
         return Cost(unknown=f"{device.name} says nothing of transfers")
-    return _priced(_transfer_s(image_bytes(program), device), device, mode)
+    return _priced(_transfer_s(image_bytes(program), device), device)
 
 
 def board_energy(
@@ -127,30 +120,24 @@ def board_energy(
     )
 
 
-def call_seconds(program: Program, batch: int, device: DeviceProfile, mode: PowerMode) -> float:
+def call_seconds(program: Program, batch: int, device: DeviceProfile) -> float:
     """Return the seconds of sending `batch` rows through a program, as a plain number for the ledger."""
     if batch < 1:
         raise ProgramError(f"a call has at least one input. Got {batch}")
     lines = (program.inputs, *(layer.units for layer in program.layers))
     growth = _growth(lines, device)
-    slower = device.mode(mode).call_s / device.modes[0].call_s
     full, rest = divmod(batch, device.call.max_batch.value)
     calls = [device.call.max_batch.value] * bool(full) + [rest] * bool(rest)
     times = [n * (device.call.call_s.value * _share(n, device) + growth) for n in calls]
     if full:
         times[0] *= full
-    return slower * sum(times)
+    return sum(times)
 
 
-def power_w(device: DeviceProfile, mode: str) -> float:
-    """Return the watts that calls are charged at in a clock mode."""
-    return device.call.power_w.value * device.mode(mode).power_w / device.modes[0].power_w
-
-
-def _priced(seconds: float, device: DeviceProfile, mode: PowerMode) -> Cost:
+def _priced(seconds: float, device: DeviceProfile) -> Cost:
     return Cost(
         latency=Modelled(value=seconds, unit="s", profile=device.name),
-        energy=Modelled(value=seconds * power_w(device, mode), unit="J", profile=device.name),
+        energy=Modelled(value=seconds * device.call.power_w.value, unit="J", profile=device.name),
     )
 
 

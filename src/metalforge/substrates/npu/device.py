@@ -13,8 +13,7 @@ What breaks a rule of the chip (a range, a shape, a type) is a `ProgramError`, h
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -50,23 +49,6 @@ class DeviceGoneError(NpuError):
 
 class ResourceError(NpuError):
     """A program does not fit; the message says by how much and what would make it fit."""
-
-
-class PowerMode(StrEnum):
-    """The clock modes of the AKD1000."""
-
-    PERFORMANCE = "Performance"
-    ECONOMY = "Economy"
-    LOW_POWER = "LowPower"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handle:
-    """A loaded program: where it is and the fingerprint it was loaded with."""
-
-    slot: str
-    program: str
-    fingerprint: str
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,7 +95,7 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
         """Return the slots that hold a program, oldest first."""
         ...
 
-    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> Handle:
+    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> None:
         """Put a program in a slot, in place of the one there; `ResourceError` where it does not fit beside others."""
         ...
 
@@ -133,8 +115,8 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
         """Return a copy of a variable, as the device holds it."""
         ...
 
-    def program_external(self, data: bytes, address: int = 0) -> Handle:
-        """Put a program that comes as bytes (`wire`) on the device."""
+    def program_external(self, data: bytes) -> None:
+        """Put a program that comes as bytes (`wire`) in the default slot."""
         ...
 
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
@@ -142,7 +124,7 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
         ...
 
     def reset(self) -> None:
-        """Bring the device back to how it is after power-on: no program, fastest clock."""
+        """Bring the device back to how it is after power-on: no program."""
         ...
 
     def statistics(self) -> Statistics:
@@ -152,14 +134,6 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
     def spent(self, slot: str) -> Spent:
         """Return what calls, updates and loads of one slot took since the device was opened; slots add up to all."""
         ...
-
-    @property
-    def power_mode(self) -> PowerMode:
-        """The clock mode; may be set."""
-        ...
-
-    @power_mode.setter
-    def power_mode(self, mode: PowerMode) -> None: ...
 
 
 def slot_limit(n_slots: int, held: tuple[str, ...]) -> ResourceError:

@@ -21,10 +21,8 @@ from . import costs
 from .certificate import overflow_certificate
 from .device import (
     DEFAULT_SLOT,
-    Handle,
     NpuError,
     Outputs,
-    PowerMode,
     Spent,
     Statistics,
     as_rows,
@@ -38,6 +36,7 @@ from .ledger import Ledger, VirtualClock
 from .mesh import Placement, plan
 from .products import CompiledProgram
 from .program import Activation, Program, ProgramError
+from .wire import from_bytes
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ class _Resident:
     placement: Placement
     run: Callable[[NDArray[np.uint8]], Outputs] | None = None
     """What the program computes; made when it is first asked for."""
-    prices: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
+    prices: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def write(self, program: Program) -> None:
         """Let the chip hold another program of the same shapes."""
@@ -90,34 +89,29 @@ class EmulatedDevice(Closing):
         self._lock = threading.RLock()
         self._residents: dict[str, _Resident] = {}
         self._spared: dict[tuple[str, ...], _Spared] = {}
-        self._mode = PowerMode.PERFORMANCE
         self._closed = False
 
     # Programs.
 
-    def load(self, program: Program, slot: str = DEFAULT_SLOT, *, address: int | None = None) -> Handle:
+    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> None:
         """Put a copy of a program in a slot, in place of the one there; `ResourceError` where it does not fit."""
         with self._lock:
             self._ready()
             others = {name: r.placement for name, r in self._residents.items() if name != slot}
             if self.n_slots is not None and len(others) >= self.n_slots:
                 raise slot_limit(self.n_slots, tuple(others))
-            placement = plan(program, self.profile, beside=others.values(), address=address)
+            placement = plan(program, self.profile, beside=others.values())
             self._check_steps(program)
             own = _own(program)
             self._residents[slot] = _Resident(own, placement)
             self._changed()
-            price = costs.load_cost(own, self.profile, self._mode)
+            price = costs.load_cost(own, self.profile)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
             self.ledger.enter(seconds, joules, slot, loads=1, bytes_pushed=image_bytes(own))
-            return Handle(slot=slot, program=own.name, fingerprint=own.fingerprint())
 
-    def program_external(self, data: bytes, address: int = 0) -> Handle:
-        """Put a program that comes as bytes at an address; address 0 is the default slot, others name theirs in hex."""
-        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
-
-        program = from_bytes(data)
-        return self.load(program, DEFAULT_SLOT if address == 0 else f"{address:#x}", address=address)
+    def program_external(self, data: bytes) -> None:
+        """Put a program that comes as bytes in the default slot."""
+        self.load(from_bytes(data))
 
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take a program off the device and forget it; nothing happens when there is none."""
@@ -126,9 +120,8 @@ class EmulatedDevice(Closing):
             self._changed()
 
     def reset(self) -> None:
-        """Bring the device back to how it is after power-on: no program, fastest clock."""
+        """Bring the device back to how it is after power-on: no program."""
         with self._lock:
-            self._mode = PowerMode.PERFORMANCE
             self._residents.clear()
             self._changed()
 
@@ -215,7 +208,7 @@ class EmulatedDevice(Closing):
             self._check_steps(program)
             resident.write(program)
             self._changed()
-            price = costs.update_cost(values.nbytes, self.profile, self._mode)
+            price = costs.update_cost(values.nbytes, self.profile)
             if price.latency and price.energy:
                 spent = price.latency.value, price.energy.value
                 self.ledger.enter(*spent, slot, weight_updates=1, bytes_pushed=values.nbytes)
@@ -234,19 +227,6 @@ class EmulatedDevice(Closing):
     def spent(self, slot: str) -> Spent:
         """Return the modelled seconds and joules of one slot, whatever programs were in it."""
         return self.ledger.spent_by(slot)
-
-    @property
-    def power_mode(self) -> PowerMode:
-        """The clock mode: it changes what calls cost, never what they give."""
-        return self._mode
-
-    @power_mode.setter
-    def power_mode(self, mode: PowerMode) -> None:
-        with self._lock:
-            self._ready()
-            self.profile.mode(mode)  # refuses a mode that the profile has no figures for
-            self._mode = PowerMode(mode)
-            self._changed()
 
     def close(self) -> None:
         """Forget every program; the device answers no more calls."""
@@ -267,10 +247,9 @@ class EmulatedDevice(Closing):
         return self._residents[slot]
 
     def _price(self, resident: _Resident, batch: int) -> tuple[float, float]:
-        key = (batch, self._mode.value)  # a plain string: the hash of an enum's member is computed in Python
-        if (price := resident.prices.get(key)) is None:
-            seconds = costs.call_seconds(resident.program, batch, self.profile, self._mode)
-            price = resident.prices[key] = seconds, seconds * costs.power_w(self.profile, self._mode)
+        if (price := resident.prices.get(batch)) is None:
+            seconds = costs.call_seconds(resident.program, batch, self.profile)
+            price = resident.prices[batch] = seconds, seconds * self.profile.call.power_w.value
         return price
 
     def _computes_exactly(self, resident: _Resident) -> bool:

@@ -44,7 +44,7 @@ class Placement:
     processors: tuple[int, ...]
     """The processor of each layer."""
     span: range
-    """NPs it takes, or bytes of program memory where it was put at an address; empty where neither counts."""
+    """NPs it takes; empty where they are not counted."""
 
     def __str__(self) -> str:
         """Return the rows as a table."""
@@ -76,17 +76,13 @@ def plan(
     profile: DeviceProfile | str = "akd1000-published",
     *,
     beside: Collection[Placement] = (),
-    address: int | None = None,
 ) -> Placement:
-    """Return where a program goes `beside` others; raises `ResourceError` that says what is too much and what helps.
-
-    `address` asks for a place: a byte of program memory, or the first NP where NPs are counted.
-    """
+    """Return where a program goes `beside` others; raises `ResourceError` that says what is too much and what helps."""
     chip = find_profile(profile)
     if isinstance(chip.mesh, NeuronMesh):
-        rows, processors, span = _by_neurons(program, chip.name, chip.mesh, beside, address)
+        rows, processors, span = _by_neurons(program, chip.name, chip.mesh, beside)
     else:
-        rows, processors, span = _by_processors(program, chip.name, chip.mesh, beside, address)
+        rows, processors, span = _by_processors(program, chip.name, chip.mesh, beside)
     return Placement(program=program.name, profile=chip.name, rows=tuple(rows), processors=processors, span=span)
 
 
@@ -103,9 +99,7 @@ def side_by_side(
 # One layer, one processor.
 
 
-def _by_processors(
-    program: Program, chip: str, mesh: ProcessorMesh, beside: Collection[Placement], address: int | None
-) -> _Places:
+def _by_processors(program: Program, chip: str, mesh: ProcessorMesh, beside: Collection[Placement]) -> _Places:
     n_onchip, n_external, limit = (
         count.value for count in (mesh.onchip_processors, mesh.external_processors, mesh.onchip_bytes)
     )
@@ -132,8 +126,7 @@ def _by_processors(
         where = chosen[layer.name]
         name = f"on-chip {where}" if where < n_onchip else f"external {where - n_onchip}"
         rows.append(PlacedLayer(layer.name, name, need, why))
-    span = range(0) if address is None else _at(address, image_bytes(program), mesh.sram_bytes.value, "byte", beside)
-    return rows, tuple(chosen[layer.name] for layer in program.layers), span
+    return rows, tuple(chosen[layer.name] for layer in program.layers), range(0)
 
 
 def _too_much(
@@ -173,16 +166,13 @@ def _too_much(
 # NPs, as the design documents count them.
 
 
-def _by_neurons(
-    program: Program, chip: str, mesh: NeuronMesh, beside: Collection[Placement], address: int | None
-) -> _Places:
+def _by_neurons(program: Program, chip: str, mesh: NeuronMesh, beside: Collection[Placement]) -> _Places:
     base, each, total = mesh.program_nps.value, mesh.head_nps.value, mesh.neural_processors.value
     need = base + each * len(program.heads)
     if len(program.layers) > base:
         raise ResourceError(f"`{program.name}` has {len(program.layers)} layers, more than the {base} NPs of a program")
-    if address is None:
-        address = _first_gap(program, need, total, chip, beside)
-    span = _at(address, need, total, "NP", beside)
+    first = _first_gap(program, need, total, chip, beside)
+    span = range(first, first + need)
     rows = [
         PlacedLayer(
             " + ".join(layer.name for layer in program.layers),
@@ -212,23 +202,6 @@ def _first_gap(program: Program, need: int, total: int, chip: str, beside: Colle
         f"`{program.name}` does not fit {chip}: it takes {need} NPs in one piece, {need - max(gaps)} more than "
         f"the largest gap; {free} of {total} are free\nhint: {hint}"
     )
-
-
-def _at(address: int, length: int, total: int, unit: str, beside: Collection[Placement]) -> range:
-    """Return the span from an address on; raises where it leaves the chip or meets another program's."""
-    span = range(address, address + length)
-    if address < 0 or span.stop > total:
-        raise ResourceError(
-            f"{length} {unit}s at {address:#x} end at {span.stop:#x}; addresses lie in 0 .. {total:#x}"
-            f"\nhint: the last address with room is {max(total - length, 0):#x}"
-        )
-    for other in beside:
-        if max(span.start, other.span.start) < min(span.stop, other.span.stop):
-            raise ResourceError(
-                f"{length} {unit}s at {address:#x} meet `{other.program}`, which holds {other.span.start:#x} .. "
-                f"{other.span.stop - 1:#x}\nhint: unload it, or choose {other.span.stop:#x} or above"
-            )
-    return span
 
 
 def _names(placements: Collection[Placement]) -> str:
