@@ -89,7 +89,7 @@ class ArrayRun(LoggedRun[CountedWarmUp]):
             raise ChainFaultError(f"update {update} at {self.address.place.at:g} gave no finite observables")
         if phase == "warmup":
             self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + 1)
-        made = Row(update, phase, values, False)
+        made = Row(update, phase, values)
         self.log.add(made)
         return made
 
@@ -155,14 +155,6 @@ class ArrayPoint(PointChain):
 
     def _read(self, path: Path) -> ArrayRun:
         return ArrayRun.load(path, self._address)
-
-    def update(self) -> None:
-        """Make one update, whose row must be the one that the journal has if it has one."""
-        row = self.run.step()
-        if row.update < self._known.rows:
-            self._verify(row.update)
-        if row.phase == "warmup":
-            self._look()
 
     def _look(self) -> None:
         """End the warm-up where that was decided, or may be decided now."""

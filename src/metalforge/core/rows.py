@@ -31,12 +31,11 @@ class IrreproducibleError(ChainFaultError):
 
 
 class Row(NamedTuple):
-    """What one update gave, counted from 0, by observable; `tested` where its accept test counted."""
+    """What one update gave, counted from 0, by observable."""
 
     update: int
     phase: Phase
     values: dict[str, float]
-    tested: bool
 
 
 class Segment(NamedTuple):
@@ -225,6 +224,10 @@ class LoggedRun(ABC, Generic[WarmingUp]):
         One that is not `exact` was recorded on another engine.
         """
         self.log.verify(update, recorded)
+
+    @abstractmethod
+    def step(self) -> Row:
+        """Make one update and return its row; one that fails raises and leaves the run where it was."""
 
     @abstractmethod
     def save(self, path: Path, *, first: int | None = None) -> None:

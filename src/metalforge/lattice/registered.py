@@ -20,6 +20,7 @@ from .observables import Observables, SeaObservables, measure, wilson_loop, z3_p
 
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
+    from .hmc import EnergyProbe, MidEnergy
 
 THEORY = "lattice"
 
@@ -34,6 +35,16 @@ class Look:
         self.info: UpdateInfo | None = None
         self.delta_h_quarter: float | None = None
         """The energy violation at a quarter of the trajectory, where somebody looked."""
+
+    @property
+    def at_quarter(self) -> "EnergyProbe":
+        """Looks at the energy violation at a quarter of the trajectory."""
+        from .hmc import EnergyProbe
+
+        def seen(energy: "MidEnergy") -> None:
+            self.delta_h_quarter = energy.delta_h
+
+        return EnergyProbe((0.25,), seen)
 
     @cached_property
     def gauge(self) -> Observables:

@@ -10,22 +10,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.observables import Measurements
-from metalforge.core.rows import ChainFaultError, LoggedRun, Phase, Row, Rowed, RowLog, RunNotes
+from metalforge.core.rows import ChainFaultError, LoggedRun, Row, Rowed, RowLog, RunNotes
 
 from .chain import Chain
 from .observables import COLUMNS, Columns
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
-
-if TYPE_CHECKING:  # chains of sweeps load no trajectories
-    from .hmc import EnergyProbe, MidEnergy
 
 NOTHING_BESIDES = Measurements()
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
@@ -60,9 +57,7 @@ class ChainRun(LoggedRun[WarmUp]):
         self.chain, self.besides = chain, besides
         self.seconds, self.updates = 0.0, 0
         """Of this process."""
-        observables = named(names)
-        self._of_links = [o for o in observables if o.of == "links" and o.name not in self.besides.names]
-        self._of_update = [o for o in observables if o.of == "update"]
+        self._observables = [one for one in named(names) if one.name not in besides.names]
 
     @property
     def n_steps(self) -> int | None:
@@ -71,9 +66,8 @@ class ChainRun(LoggedRun[WarmUp]):
 
     def step(self) -> Row:
         """Make one update and return its row; one that fails raises and leaves the run where it was."""
-        phase, steps, look = self.phase, self.n_steps, Look(self.chain)
-        probe = None if steps is None or phase == "quench" else self._probe(look)
-        tested = phase == "measure" or self.warmup.tests(self.chain.spec)
+        phase, look = self.phase, Look(self.chain)
+        probe = look.at_quarter if phase != "quench" and "delta_h_quarter" in self.log.columns else None
         began = time.perf_counter()
         with self._finite():
             if phase == "measure":
@@ -82,10 +76,12 @@ class ChainRun(LoggedRun[WarmUp]):
                 self.warmup, look.info = warm_up_step(self.chain, self.warmup, probe)
             self.seconds += time.perf_counter() - began
             self.updates += 1
-            values = self._measure(look, phase)
-            values |= {o.name: v for o in self._of_update if phase in o.phases and (v := o.measure(look)) is not None}
-        # A trajectory after which the steps were changed is not one of those that follow, and says nothing of them.
-        row = Row(self.log.end, phase, values, tested and look.info.accepted is not None and steps == self.n_steps)
+            asked = (one for one in self._observables if phase in one.phases)
+            values = {one.name: value for one in asked if (value := one.measure(look)) is not None}
+            if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
+                raise self._infinite()
+            values |= self.besides.of(look, self.log.end, phase)
+        row = Row(self.log.end, phase, values)
         self.log.add(row)
         return row
 
@@ -148,12 +144,6 @@ class ChainRun(LoggedRun[WarmUp]):
         run._take_up(path, notes, series)
         return run
 
-    def _measure(self, look: Look, phase: Phase) -> dict[str, float]:
-        values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
-        if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
-            raise self._infinite()
-        return values | self.besides.of(look, self.log.end, phase)
-
     @contextmanager
     def _finite(self) -> Iterator[None]:
         """Say of whatever fails for links that are no numbers that the chain is at fault: solves refuse such fields."""
@@ -168,13 +158,3 @@ class ChainRun(LoggedRun[WarmUp]):
         return ChainFaultError(
             f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
         )
-
-    def _probe(self, look: Look) -> "EnergyProbe | None":
-        if "delta_h_quarter" not in self.log.columns:
-            return None
-        from .hmc import EnergyProbe
-
-        def seen(energy: "MidEnergy") -> None:
-            look.delta_h_quarter = energy.delta_h
-
-        return EnergyProbe((0.25,), seen)

@@ -14,7 +14,7 @@ import numpy as np
 
 from metalforge.core.rows import CountedWarmUp, Phase
 
-from .chain import Chain, ChainSpec, UpdateInfo
+from .chain import Chain, UpdateInfo
 
 if TYPE_CHECKING:
     from .hmc import EnergyProbe
@@ -50,16 +50,12 @@ class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The first of its updates that has an accept test, where these are trajectories."""
         return self.quenched + (self.total - self.quenched) // 3
 
-    def tests(self, spec: ChainSpec) -> bool:
-        """Return whether the next update has an accept test."""
-        return spec.has_trajectories and self.done >= self.first_tested
-
 
 def warm_up_step(chain: Chain, state: WarmUp, probe: "EnergyProbe | None" = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
     if state.is_quenched:
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
-    info = chain.update(accept_always=not state.tests(chain.spec), adapting=True, probe=probe)
+    info = chain.update(accept_always=state.done < state.first_tested, adapting=True, probe=probe)
     done, total = state.done - state.quenched, state.total - state.quenched
     window = () if info.delta_h is None else (*state.window, info.delta_h)
     if len(window) == TUNE_EVERY:

@@ -179,7 +179,7 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
             raise ChainFaultError(str(error).partition("\n")[0]) from error
         if phase == "warmup":
             self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + 1)
-        row = Row(self.log.end, phase, values, False)
+        row = Row(self.log.end, phase, values)
         self.log.add(row)
         return row
 

@@ -109,8 +109,8 @@ class PointChain(ABC):
         """Return the run of a checkpoint; raises where it is not one of this chain."""
 
     @abstractmethod
-    def update(self) -> None:
-        """Make one update, whose row must be the one that the journal has if it has one."""
+    def _look(self) -> None:
+        """End the warm-up where that was decided, or may be decided now."""
 
     @abstractmethod
     def _second(self) -> Row:
@@ -145,6 +145,17 @@ class PointChain(ABC):
     def absorb(self, columns: Any, replicas: Sequence[float] | None = None) -> None:
         """Take updates that a batch made; `replicas` says who held the coordinate in each."""
         raise SpecError(f"chains of `{self.theory.table()}` move alone")
+
+    def update(self) -> None:
+        """Make one update, whose row must be the one that the journal has if it has one."""
+        self.take(self.run.step())
+
+    def take(self, row: Row) -> None:
+        """Take the update that was made last, alone or in a batch."""
+        if row.update < self._known.rows:
+            self._verify(row.update)
+        if row.phase == "warmup":
+            self._look()
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`; nothing where there is none."""

@@ -165,16 +165,11 @@ class LatticePoint(PointChain):
 
         return ReplicaLadder([point.run for point in others if isinstance(point, LatticePoint)])
 
-    def update(self) -> None:
-        """Make one update, whose row must be the one that the journal has if it has one."""
-        phase = self.run.phase
-        row = self.run.step()
-        if row.update < self._known.rows:
-            self._verify(row.update)
+    def take(self, row: Row) -> None:
+        """Take the update that was made last; its configuration is kept where it is to be checked."""
+        super().take(row)
         if self._is_checked(self.rows):
             self.snap()
-        if phase == "warmup":
-            self._look()
 
     def room(self, until: int) -> int:
         """Return how many sweeps a batch may make of it at once: up to a configuration that is checked, or the end."""
@@ -220,7 +215,6 @@ class LatticePoint(PointChain):
         return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
 
     def _look(self) -> None:
-        """End the warm-up where that was decided, or may be decided now."""
         if self._is_decided("updates"):
             return
         warmup = self.run.warmup

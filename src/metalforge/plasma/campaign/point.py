@@ -64,17 +64,6 @@ class PlasmaPoint(PointChain):
         """What trajectories of a batch have in common."""
         return self.run.kind
 
-    def update(self) -> None:
-        """Follow one segment, whose row must be the one that the journal has if it has one."""
-        self.take(self.run.step())
-
-    def take(self, row: Row) -> None:
-        """Take the segment that was followed last, alone or in a batch: before the next one the bath may be left."""
-        if row.update < self._known.rows:
-            self._verify(row.update)
-        if row.phase == "warmup":
-            self._look()
-
     def _look(self) -> None:
         """Leave the bath where that was decided, or where the energy is steady."""
         if self._is_decided("segments"):
