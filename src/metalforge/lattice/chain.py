@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, Precision, check_dims, continues
 
@@ -60,6 +60,7 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         check_dims(self.dims)
+        require_one_of("hot", "cold", "file", start=self.start)
         if not 0 <= self.beta < 1e4:
             raise SpecError(f"`beta` must be a finite number >= 0. Got {self.beta}")
         if self.hmc.n_steps < 1 or not 0 < self.hmc.tau < 1e3:

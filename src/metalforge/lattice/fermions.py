@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 
 REVERSIBLE_TOLERANCE = 1e-9
 """The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,
@@ -55,12 +55,8 @@ class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise SpecError(f"`preconditioners` are for one field of four flavours. Got flavors {self.flavors}")
         if any(not b > a for a, b in pairwise(heavier)) or math.inf in heavier:
             raise SpecError(f"`preconditioners` must be ascending masses above the quark's. Got {heavier}")
-        counts = ("n_inner", "n_heavy", "max_iterations")
-        if any(getattr(self, name) < 1 for name in counts) or self.chronological < 0 or self.noise_vectors < 0:
-            raise SpecError(
-                f"{', '.join(counts)} must be >= 1, chronological and noise_vectors >= 0. Got "
-                f"{[getattr(self, name) for name in (*counts, 'chronological', 'noise_vectors')]}"
-            )
+        require_at_least(1, n_inner=self.n_inner, n_heavy=self.n_heavy, max_iterations=self.max_iterations)
+        require_at_least(0, chronological=self.chronological, noise_vectors=self.noise_vectors)
         for name, least in (("tolerance", 0), ("force_tolerance", 0), ("action_error", 1e-12), ("force_error", 1e-12)):
             if not (getattr(self, name) > 0 and least <= getattr(self, name) <= 1e-2):
                 raise SpecError(f"`{name}` must be > 0 and in [{least}, 0.01]. Got {getattr(self, name)}")

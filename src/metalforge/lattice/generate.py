@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.errors import MetalforgeError, SpecError, require_at_least
 from metalforge.core.files import remove_half_written
 from metalforge.core.rows import Row
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
@@ -52,11 +52,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """What is measured besides, by the names of `lattice.registered`."""
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or self.trajectories < 1 or self.save_every < 0 or self.quenched < 0:
-            raise SpecError(
-                "a run needs warmup >= 0, quenched >= 0, trajectories >= 1 and save_every >= 0. "
-                f"Got {self.warmup}, {self.quenched}, {self.trajectories}, {self.save_every}"
-            )
+        require_at_least(0, warmup=self.warmup, quenched=self.quenched, save_every=self.save_every)
+        require_at_least(1, trajectories=self.trajectories)
 
     @property
     def checkpoint(self) -> Path:
@@ -229,7 +226,7 @@ class Generation:
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
-            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(dict.fromkeys(also))},
+            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(tuple(dict.fromkeys(also)))},
             n_measurements=self.measured,
             updates_per_second=self.progress.updates / self.progress.seconds if self.progress.seconds else 0.0,
             threads=self.chain.field.engine.threads,

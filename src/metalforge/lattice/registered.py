@@ -1,20 +1,19 @@
 """The observables of links (`core.observables`): each is registered once, with its column in every table.
 
 A row has one number for each observable that was asked for. What it is called in rows, journals, checkpoints, CSV files
-and reports, when it is measured and how it is averaged is said here and nowhere else:
+and reports, when it is measured and how it is averaged is said here and nowhere else. Another one is registered alike:
 
-    register(ChainObservable(name="link_trace", label="tr U", measure=lambda look: look.chain.field.link_trace()))
+    register_observable("lattice", Observable(name="link_trace", measure=lambda look: look.chain.field.link_trace()))
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metalforge.core import observables as core
 from metalforge.core.errors import SpecError
+from metalforge.core.observables import Observable, find_observables, register_observable
 
 from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
 
@@ -23,6 +22,15 @@ if TYPE_CHECKING:
     from .hmc import EnergyProbe, MidEnergy
 
 THEORY = "lattice"
+STANDARD: dict[str, Literal["nothing", "trajectories", "sea"]] = {
+    **dict.fromkeys(("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im"), "nothing"),
+    **dict.fromkeys(("delta_h", "accepted", "delta_h_quarter"), "trajectories"),
+    **dict.fromkeys(("cg_iterations", "condensate", "condensate_pairs", "condensate_connected"), "sea"),
+    "n_steps": "trajectories",
+}
+"""The columns that every chain has which has what they need; any other is measured where it is asked for by name."""
+OF_UPDATES = {"delta_h", "accepted", "delta_h_quarter", "cg_iterations", "cg_total", "replica", "n_steps"}
+"""Those that tell how a configuration came about, where others are measured on its links."""
 
 
 class Look:
@@ -65,52 +73,18 @@ class Look:
         return None if value is None else float(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainObservable(core.Observable):
-    """A number that every update of a chain leaves, as a column.
-
-    `of` links it is measured on a configuration, `of` update it tells how that came about. A chain has it if it has
-    what it `needs`; a `standard` one is measured in every such chain, any other where it is asked for by name.
-    """
-
-    measure: Callable[[Look], float | None]
-    of: Literal["links", "update"] = "links"
-    needs: Literal["nothing", "trajectories", "sea"] = "nothing"
-    standard: bool = False
-
-    def fits(self, *, trajectories: bool, sea: bool) -> bool:
-        """Return whether a chain of this kind has it."""
-        return {"nothing": True, "trajectories": trajectories, "sea": sea}[self.needs]
-
-
-def register(observable: ChainObservable) -> ChainObservable:
-    """Make an observable known by its name, which no other may have."""
-    return core.register_observable(THEORY, observable)
-
-
-def named(names: Iterable[str]) -> tuple[ChainObservable, ...]:
+def named(names: Sequence[str]) -> tuple[Observable, ...]:
     """Return observables by name."""
-    return tuple(map(_of_chains, core.find_observables(THEORY, names)))
-
-
-def _of_chains(found: core.Observable) -> ChainObservable:
-    """Return an observable as one of chains: a plain one is measured on the links, in every phase."""
-    if isinstance(found, ChainObservable):
-        return found
-    return ChainObservable(**{field.name: getattr(found, field.name) for field in fields(found)})
-
-
-def _known() -> tuple[ChainObservable, ...]:
-    return tuple(map(_of_chains, core.observables_of(THEORY).values()))
+    return find_observables(THEORY, names)
 
 
 def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the columns of a chain: those that every chain of this kind has, then `more`."""
-    names = [o.name for o in _known() if o.standard and o.fits(trajectories=trajectories, sea=sea)]
+    has = {"nothing": True, "trajectories": trajectories, "sea": sea}
     for observable in named(more):
-        if not observable.fits(trajectories=trajectories, sea=sea):
-            raise SpecError(f"`{observable.name}` needs {observable.needs}, which these chains do not have")
-    return tuple(dict.fromkeys([*names, *more]))
+        if not has[needs := (STANDARD | {"cg_total": "sea"}).get(observable.name, "nothing")]:
+            raise SpecError(f"`{observable.name}` needs {needs}, which these chains do not have")
+    return tuple(dict.fromkeys([*(name for name, needs in STANDARD.items() if has[needs]), *more]))
 
 
 def _whole(mean: float, error: float) -> str:
@@ -123,37 +97,34 @@ def _cg_of_one_solve(look: Look) -> float | None:
     return None if total is None or sea is None else total / max(sea.inverter.solves, 1)
 
 
-def _of_gauge(name: str, label: str = "", *, standard: bool = True) -> ChainObservable:
-    return ChainObservable(
-        name=name, label=label, measure=lambda look: float(getattr(look.gauge, name)), standard=standard
-    )
+def _of_gauge(name: str, label: str = "") -> Observable:
+    return Observable(name=name, label=label, measure=lambda look: float(getattr(look.gauge, name)))
 
 
-def _of_quarks(name: str) -> ChainObservable:
+def _of_quarks(name: str) -> Observable:
     def seen(look: Look) -> float | None:
         return None if look.quarks is None else getattr(look.quarks, name)
 
-    return ChainObservable(name=name, measure=seen, needs="sea", phases=("measure",), standard=True)
+    return Observable(name=name, measure=seen, phases=("measure",))
 
 
-def _of_update(name: str, label: str = "", **more: Any) -> ChainObservable:
-    usual: dict[str, Any] = {"measure": lambda look: look.of_update(name), "needs": "trajectories", "standard": True}
-    return ChainObservable(name=name, label=label, of="update", **(usual | more))
+def _of_update(name: str, label: str = "", **more: Any) -> Observable:
+    return Observable(name=name, label=label, **({"measure": lambda look: look.of_update(name)} | more))
 
 
 for _observable in (
     _of_gauge("plaquette", "plaquette"),
     _of_gauge("plaquette_spatial"),
-    _of_gauge("plaquette_temporal", standard=False),
+    _of_gauge("plaquette_temporal"),
     _of_gauge("polyakov_re"),
     _of_gauge("polyakov_im"),
-    ChainObservable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
-    ChainObservable(
+    Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
+    Observable(
         name="action_density",
         label="S/(beta V)",
         measure=lambda look: look.chain.action.energy(look.chain.field) / look.chain.field.volume,
     ),
-    ChainObservable(
+    Observable(
         name="wilson_loop",
         label="W(2,1)",
         measure=lambda look: wilson_loop(look.chain.field.to_links(), 2, 1),
@@ -161,20 +132,16 @@ for _observable in (
     _of_update("delta_h", "exp(-dH)", transform=lambda delta_h: np.exp(-delta_h)),
     _of_update("accepted", "accepted", error=False, text=lambda mean, error: f"{mean:.0%}"),
     _of_update("delta_h_quarter", measure=lambda look: look.delta_h_quarter),
-    _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, needs="sea", error=False, text=_whole),
-    ChainObservable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
+    _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, error=False, text=_whole),
+    _of_update("cg_total", measure=lambda look: look.of_update("cg_iterations")),
     # In a ladder (`exchange`) any replica may hold a coupling; its stream says which one it is.
-    ChainObservable(name="replica", measure=lambda look: float(look.chain.spec.stream), of="update", error=False),
+    _of_update("replica", measure=lambda look: float(look.chain.spec.stream), error=False),
     _of_quarks("condensate"),
     _of_quarks("condensate_pairs"),
     _of_quarks("condensate_connected"),
     # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
     _of_update(
-        "n_steps",
-        measure=lambda look: float(look.n_steps),
-        phases=("warmup", "measure"),
-        error=False,
-        text=_whole,
+        "n_steps", measure=lambda look: float(look.n_steps), phases=("warmup", "measure"), error=False, text=_whole
     ),
 ):
-    register(_observable)
+    register_observable(THEORY, _observable)

@@ -1,11 +1,11 @@
 """What decides a run of the plasma: its coupling, screening and size, and what follows from them."""
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.native.engine import Motion, Precision
 
 from .references import einstein_frequency
@@ -88,6 +88,7 @@ class PlasmaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise SpecError(f"`dt` must be a number from 1e-5 to {SAMPLE_TIME}, or 0. Got {self.dt}")
         if not 0 <= self.seed < 2**64 or not 0 <= self.stream < 2**32:
             raise SpecError(f"`seed` and `stream` must be of 64 and 32 bits. Got {self.seed} and {self.stream}")
+        require_one_of(*get_args(Start), start=self.start)
         cells = {"bcc": 2, "fcc": 4, "two-phase": 2}.get(self.start)
         if cells is not None:
             side = max(1, round(math.cbrt(self.particles / cells)))

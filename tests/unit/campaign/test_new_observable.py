@@ -17,10 +17,10 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.cli.lattice import app
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.observables import _REGISTERED
+from metalforge.core.observables import _REGISTERED, Observable, register_observable
 from metalforge.lattice import Chain
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.registered import ChainObservable, named, register, standard
+from metalforge.lattice.registered import named, standard
 from metalforge.lattice.run import ChainRun
 from reference.small_campaigns import ROUNDS, run_until
 
@@ -33,7 +33,8 @@ def link_trace(field):
 @pytest.fixture(autouse=True)
 def registered():
     """An observable that no module of the package knows: one definition."""
-    register(ChainObservable(name="link_trace", label="Re tr U", measure=lambda look: link_trace(look.chain.field)))
+    observable = Observable(name="link_trace", label="Re tr U", measure=lambda look: link_trace(look.chain.field))
+    register_observable("lattice", observable)
     yield
     del _REGISTERED["lattice", "link_trace"]
 
@@ -85,7 +86,7 @@ def test_names_are_checked_when_a_spec_is_made():
     with pytest.raises(SpecError, match="sea"):
         Lattice(observables=("cg_total",))
     with pytest.raises(SpecError, match="link_trace"):
-        register(named(["link_trace"])[0])
+        register_observable("lattice", named(["link_trace"])[0])
 
 
 def test_standard_observables_of_sweeps_and_of_trajectories_with_sea_quarks():

@@ -49,7 +49,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 
 @pytest.mark.parametrize("fields", [{"warmup": -1}, {"trajectories": 0}, {"save_every": -1}])
 def test_bad_jobs(fields):
-    with pytest.raises(SpecError, match="run needs"):
+    with pytest.raises(SpecError, match="must be at least"):
         Job(**({"warmup": 1, "trajectories": 1} | fields))
 
 
@@ -125,7 +125,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_resume(tmp_path):
         (("generate", "--beta", "nan"), "`beta` must be"),
         (("generate", "--algorithm", "metropolis"), "algorithm"),
         (("generate", "--integrator", "omelyan3"), "did you mean `omelyan"),
-        (("generate", "--trajectories", 0), "trajectories >= 1"),
+        (("generate", "--trajectories", 0), "`trajectories` must be at least 1"),
         (("generate", "--resume", "nowhere"), "nowhere"),
         (("measure", "nothing.nersc"), "nothing.nersc"),
     ],

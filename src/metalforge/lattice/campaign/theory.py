@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, hypot, inf, isnan, nan, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
-from metalforge.lattice.registered import named, standard
+from metalforge.lattice.registered import OF_UPDATES, named, standard
 
 from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
@@ -237,8 +237,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     @property
     def measured(self) -> Measurements:
         """The observables of links that were asked for; those of updates are in every row."""
-        links = [one for one in named(self.observables) if one.of == "links"]
-        return Measurements(links, self.observe_every)
+        return Measurements(named([name for name in self.observables if name not in OF_UPDATES]), self.observe_every)
 
     def _standard(self, more: Sequence[str]) -> tuple[str, ...]:
         return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=more)
@@ -278,7 +277,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             algorithm=self.algorithm,
             seed=seed,
             stream=stream,
-            start=start_of_links(start),
+            start=cast("Any", start),
             precision=self.precision,
             heatbath=HeatbathSpec(heatbath=self.heatbath, overrelax=self.overrelax),
             hmc=HmcSpec(tau=self.tau, n_steps=self.n_steps, integrator=self.integrator),
@@ -338,7 +337,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
             mass=self.mass,
             flavors=self.flavors,
             algorithm=self.algorithm,
-            start=start_of_links(start),
+            start=cast("Any", start),
             tau=self.tau,
             action=self.action,
         )
@@ -452,14 +451,6 @@ def energies(system: System, variable: str, column: Floats) -> Floats:
     if variable != "plaquette":
         return float(prod(system)) * column
     return 6.0 * prod(system) * (1.0 - column)
-
-
-def start_of_links(start: Start) -> Literal["hot", "cold"]:
-    """Return a start of links as what it is."""
-    known: dict[str, Literal["hot", "cold"]] = {"hot": "hot", "cold": "cold"}
-    if start in known:
-        return known[start]
-    raise SpecError(f"a chain of links starts hot or cold. Got {start}")
 
 
 def extents(dims: System) -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ one a warm-up aimed at: points are where they aimed, fits are made at what was m
 from collections.abc import Sequence
 from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .analysis import PlasmaAnalysis
 
-PlasmaStart: TypeAlias = Literal["random", "bcc", "fcc", "two-phase"]
 ORDERS = {
     "map": OrderParameter("eta*", r"\eta^*", r"\eta^{*2}"),
     "freezing": OrderParameter("|rho_k|", r"|\rho_k|", r"|\rho_k|^2"),
@@ -234,18 +233,10 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
             dt=self.dt,
             seed=seed,
             stream=stream,
-            start=start_of_particles(start),
+            start=cast("Any", start),
             precision=self.precision,
             tol=self.tol,
         )
-
-
-def start_of_particles(start: Start) -> PlasmaStart:
-    """Return a start of particles as what it is."""
-    known: dict[str, PlasmaStart] = {"random": "random", "bcc": "bcc", "fcc": "fcc", "two-phase": "two-phase"}
-    if start in known:
-        return known[start]
-    raise SpecError(f"particles start {', '.join(known)}. Got {start}")
 
 
 def gamma_at(coordinate: float) -> float:
