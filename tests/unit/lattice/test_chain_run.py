@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-
 from experiments.chains import measured
+
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import ChainFaultError, IrreproducibleError
 from metalforge.lattice import Chain, ChainBatch, ChainSpec, HmcSpec, measure
