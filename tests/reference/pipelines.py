@@ -183,7 +183,7 @@ class FragileChild:
     def request(self, verb, arguments, timeout_s):
         if verb == "open":
             _, name, _, _, saved = arguments
-            self.host = LocalHost(self.spec, Context(name, None), lambda: 0)
+            self.host = LocalHost(self.spec, Context(name, None))
             self.host.open(saved)
             return 0
         if self.host is None or self.dies():

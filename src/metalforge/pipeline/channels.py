@@ -23,7 +23,7 @@ from .lanes import CREDIT, END, Inbox, Lane
 
 
 class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a channel has carried, and who still holds it."""
+    """Counts of the values a channel has carried, and of the handles that are open."""
 
     sent: int
     received: int
@@ -36,7 +36,7 @@ class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class _Ending(NamedTuple):
-    """The last word on a queue, put back by whoever reads it, for the others."""
+    """The last message of a queue; each reader puts it back for the others."""
 
     broken: bool
     cause: BaseException | None = None
@@ -237,7 +237,7 @@ class Receive(_Handle):
             channel.lanes.remove(self._lane)
         else:
             return
-        while self._lane.credits.qsize():  # what credits are left must not hide that nobody receives
+        while self._lane.credits.qsize():  # credits that are left must not hide that no receiver is there
             self._lane.credits.get()
         for queue in (self._lane.credits, self._lane.space):
             if queue is not None:

@@ -44,7 +44,7 @@ def serve(connection: socket.socket) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """Return the error if it survives the journey, else a plain one with its words."""
+    """Return the error if it can be pickled, else a RuntimeError with its message."""
     import pickle
 
     try:
@@ -69,7 +69,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it drains or stops us
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         threading.Thread(target=end_with_parent, args=(connection, os.getppid()), daemon=True).start()
-        with suppress(ConnectionError):  # the parent is gone: nobody waits for an answer
+        with suppress(ConnectionError):  # the parent is gone, and with it whatever waited for an answer
             serve(connection)
 
 

@@ -9,7 +9,6 @@ behind them; a worker does not know which it has.
 import asyncio
 import inspect
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import GeneratorType
@@ -34,8 +33,8 @@ class LocalHost:
 
     restarts = 0
 
-    def __init__(self, spec: StageSpec, context: Context, clock_ns: Callable[[], int]) -> None:
-        self.spec, self.stage, self.context, self._clock_ns = spec, spec.stage, context, clock_ns
+    def __init__(self, spec: StageSpec, context: Context) -> None:
+        self.spec, self.stage, self.context, self._clock_ns = spec, spec.stage, context, context.clock_ns
         self.state: Any = None
         step: Any = self.stage.step
         produce: Any = getattr(self.stage, "produce", None)
@@ -155,7 +154,7 @@ class StageServer:
         if verb == "open":
             stage, name, config, substrate, saved = arguments
             spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
-            self._host = LocalHost(spec, Context(name, substrate), time.perf_counter_ns)
+            self._host = LocalHost(spec, Context(name, substrate))
             self._host.open(saved)
             return os.getpid()
         assert self._host is not None

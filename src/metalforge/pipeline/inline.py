@@ -18,7 +18,7 @@ _STEP_NS = 1000  # what a turn of the loop costs on the virtual clock
 
 
 class ManualClock:
-    """A clock that stands until somebody moves it."""
+    """A clock that stands still until `advance` or `advance_to` is called."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns

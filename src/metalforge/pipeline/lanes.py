@@ -290,7 +290,7 @@ class Ring:
     An item takes a token when it enters the ring (over an edge from outside, or made by a source inside) and keeps it
     while each stage turns it into exactly one item for the next; the token comes back when a stage sends nothing on
     around the ring: the item left, was filtered, or was skipped. Because n is at most what the ring's queues hold, they
-    are never all full with every stage holding one more, so somebody can always send.
+    are never all full with every stage holding one more, so one of them can always send.
     """
 
     def __init__(self, members: frozenset[str], n_tokens: int, wake_sources: Callable[[frozenset[str]], None]) -> None:

@@ -1,6 +1,6 @@
 """What a stage has done, as numbers: rates, percentiles from log buckets, and where its time went.
 
-Recording costs a few additions a step; everything else is computed when somebody looks. The time blocked on get (no
+Recording costs a few additions a step; everything else is computed when it is read. The time blocked on get (no
 input) against the time blocked on put (no room) is what names the bottleneck: the stage that is busy while its
 producers are blocked on put and its consumers on get. Power budgets too are judged here: how long a stage must rest so
 that the mean power of its substrate comes down to the budget.

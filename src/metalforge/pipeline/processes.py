@@ -116,7 +116,7 @@ class ProcessHost:
 
     @property
     def pid(self) -> int | None:
-        """The process, for whoever wants to look at it (or kill it)."""
+        """The number of the process; None while there is none."""
         return None if self._connection is None else self._connection.pid
 
     def open(self, saved: bytes | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a run for Prometheus, on loopback: read from the run's own counters when somebody asks.
+"""The metrics of a run for Prometheus, on loopback: read from the run's own counters at each scrape.
 
 Nothing is recorded twice: a scrape takes a snapshot. The library is imported here only.
 """

@@ -78,7 +78,7 @@ class RunCore(ABC):
             return ProcessHost(spec)
         substrate = spec.substrate if isinstance(spec.substrate, OnSubstrate) else None
         context = Context(spec.name, substrate, stopping=lambda: self.aborting, clock_ns=self.clock_ns)
-        return LocalHost(spec, context, self.clock_ns)
+        return LocalHost(spec, context)
 
     def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
         """Join two workers by a lane."""
@@ -120,12 +120,12 @@ class RunCore(ABC):
 
     @abstractmethod
     def notify(self) -> None:
-        """Say that something changed that somebody may wait for."""
+        """Wake the threads that wait in `wait_until`."""
 
     def _release(self) -> None:  # noqa: B027 - nothing to give back by default
         """Give back what the runtime holds, when every worker has ended."""
 
-    # -- words from workers ---------------------------------------------------------------------------------------
+    # -- reports of workers ---------------------------------------------------------------------------------------
 
     def lane_ended(self, worker: StageWorker, lane: Lane) -> None:
         """An edge has given its last item."""

@@ -91,11 +91,11 @@ class Context:
         self.stage, self.substrate = stage, substrate
         self.item: Item | None = None
         self.deadline_ns: int | None = None
-        self._stopping, self._clock_ns = stopping, clock_ns
+        self._stopping, self.clock_ns = stopping, clock_ns
 
     def cancelled(self) -> bool:
         """Whether this step should end: the run is stopping, or the step is past its timeout."""
-        return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
+        return self._stopping() or (self.deadline_ns is not None and self.clock_ns() > self.deadline_ns)
 
 
 class Stage(Generic[In, Out]):

@@ -68,12 +68,12 @@ class ThreadsRun(Run):
             before = stuck
 
     def notify(self) -> None:
-        """Wake whoever waits in `wait_until`."""
+        """Wake the threads that wait in `wait_until`."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
-        """Wait on the condition; Ctrl-C gets through. With `poll`, look again every few ms: nobody announces it."""
+        """Wait on the condition; Ctrl-C gets through. With `poll`, look again every few ms."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while not ready():
