@@ -97,7 +97,7 @@ class Results(Reported):
     @property
     def established(self) -> bool:
         """Whether all of the evidence holds, so that the number may be quoted."""
-        return self.summary.established
+        return self.summary.result.established
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -74,13 +74,9 @@ def run(
     from metalforge.plasma.replicas import PlasmaReplicas
 
     with ExitStack() as held:
-        if resume is None:
-            runs = _begun(locals(), held)
-        else:
+        if resume is not None:
             refuse_beside_resume(context, "time", "until_error", "heads", "substrate")
-            if resume.is_dir():
-                held.enter_context(_alone(resume))
-            runs = _resumed(resume, time, until_error, substrate, threads, allow_different_isa)
+        runs = (_begun if resume is None else _resumed)(locals(), held)
         stop = _heads_of(runs) if heads else None
         finished = _run(PlasmaReplicas(runs), stop)
     if all(one.measured > 0 for one in runs):
@@ -116,22 +112,18 @@ def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
     return [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in wanted]
 
 
-def _resumed(
-    resume: Path,
-    time: float | None,
-    until_error: float | None,
-    substrate: str | None,
-    threads: int | None,
-    allow_different_isa: bool,
-) -> "list[PlasmaRun]":
-    """Return the runs of a folder or checkpoint."""
+def _resumed(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
+    """Return the runs of a folder, which is `held` from then on, or of a checkpoint."""
     from metalforge.plasma.replicas import resumed
 
+    resume, substrate, until_error = (asked[name] for name in ("resume", "substrate", "until_error"))
+    if resume.is_dir():
+        held.enter_context(_alone(resume))
     runs = resumed(
         resume,
-        time=time,
-        engine=lambda began_on: _engine(substrate or _silicon_of(began_on), threads),
-        allow_different_isa=allow_different_isa,
+        time=asked["time"],
+        engine=lambda began_on: _engine(substrate or _silicon_of(began_on), asked["threads"]),
+        allow_different_isa=asked["allow_different_isa"],
     )
     for one in runs:
         kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from metalforge.core.pages import Paragraphs
 
-from .words import drawn_words
+from .words import TEXTS
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky: the palette of Okabe and Ito (2008)."""
@@ -45,7 +45,8 @@ class Drawn(NamedTuple):
 
 def drawn(name: str, figure: Figure, paragraphs: Paragraphs | None = None, **figures: Any) -> Drawn:
     """Return a figure with its words, and these figures in them; `paragraphs` are those of a theory."""
-    return Drawn(name, *drawn_words(paragraphs, name, **figures), figure)
+    title, *caption = (paragraphs or TEXTS)(f"figures.{name}", **figures)
+    return Drawn(name, title, " ".join(caption), figure)
 
 
 @contextmanager

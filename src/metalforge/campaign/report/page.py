@@ -13,7 +13,7 @@ from .figure_data import ComparedCampaign, compared_campaign
 from .figures import draw_all, draw_main
 from .html import Raw, data_address, document, image, link, paragraph, table
 from .result import Reported
-from .words import system_text
+from .words import say, system_text
 
 REPORT = "report.html"
 FIGURES = "figures"
@@ -58,7 +58,7 @@ def page_of(shown: Reported, drawn: Sequence[Drawn], beside: Sequence[ComparedCa
         sections_of_run.checks_section(shown),
         report.definitions(shown.spec),
         sections_of_run.provenance_section(shown),
-        sections_of_run.footer(),
+        f"<footer>{paragraph(say('sections.footer'))}</footer>",
     ]
     return document(f"{shown.spec.name}: metalforge report", [part for part in parts if part])
 

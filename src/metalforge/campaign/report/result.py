@@ -176,11 +176,6 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     """Where observables were asked for: their means are the `values` of every chain."""
     report: str | None
 
-    @property
-    def established(self) -> bool:
-        """Whether the headline may be quoted."""
-        return self.result.established
-
 
 class Reported:
     """What one campaign's report, figures and numbers are made of, each computed from the state once."""

@@ -272,7 +272,12 @@ def provenance_section(shown: Reported) -> str:
         ("processes", f"{1 + len(state.resumed)} (resumed {len(state.resumed)} times), {_moves(state)}"),
         ("host", opened.host or "not recorded"),
         ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
-        ("commit", _commit(opened.commit)),
+        (
+            "commit",
+            Raw(f"<code>{escape(opened.commit)}</code>, as checked out; edits after it are not recorded")
+            if opened.commit
+            else "not recorded: not run from a git checkout",
+        ),
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
         ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
         *(("extended by", Raw(f"<code>{escape(shlex.join(more.command))}</code>")) for more in state.extended),
@@ -297,13 +302,3 @@ def _moves(state: CampaignState) -> str:
         return "no chain migrated"
     times, chains = len(state.migrations), len({move.chain for move in state.migrations})
     return f"{times} migration{'s' * (times != 1)} of {chains} chain{'s' * (chains != 1)}"
-
-
-def _commit(commit: str) -> Raw:
-    known = f"<code>{escape(commit)}</code>, as checked out; edits after it are not recorded"
-    return Raw(known if commit else "not recorded: not run from a git checkout")
-
-
-def footer() -> str:
-    """Return the last line."""
-    return f"<footer>{paragraph(say('sections.footer'))}</footer>"

@@ -24,18 +24,12 @@ ENDINGS: dict[StoppedBy, str] = {
 
 PHASES: dict[Phase, str] = {"quench": "cheap warm-up", "warmup": "warm-up", "measure": "measuring"}
 
-_paragraphs = Paragraphs(Path(__file__).with_name("text.toml"))
+TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
 
 
 def say(group: str, **figures: Any) -> str:
     """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
-    return " ".join(_paragraphs(group, **figures))
-
-
-def drawn_words(paragraphs: Paragraphs | None, name: str, **figures: Any) -> tuple[str, str]:
-    """Return the title of a figure and what it shows."""
-    title, *caption = (paragraphs or _paragraphs)(f"figures.{name}", **figures)
-    return title, " ".join(caption)
+    return " ".join(TEXTS(group, **figures))
 
 
 def system_name(system: System) -> str:
