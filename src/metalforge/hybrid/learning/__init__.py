@@ -1,9 +1,4 @@
-"""Readouts that learn on the device: streams and targets go in, float masters and pushed int4 weights come out.
-
-`network` has a reservoir and a readout that can be written while they run; `trainer` learns by `rules` on a
-`schedule`; `backpropagation` trains all of a network in software; `evolution` needs no gradient;
-`drift` says when.
-"""
+"""Readouts that learn on the device: streams and targets go in, float masters and pushed int4 weights come out."""
 
 from .backpropagation import BackpropagationTrainer
 from .drift import DriftMonitor, DriftResponse, choose_threshold

@@ -6,10 +6,6 @@ r"""A reservoir and its readout on one NPU, both writable while they run: inputs
 
 A readout of one digit breaks regression (NARMA10: NRMSE 1.2 against 0.44), two or three mend it. Output feedback comes
 in beside the input, as in FORCE: what the device said is what is fed back.
-
-`ExecutorReadout` is a planned graph as something that learns: the readout node of a `HybridExecutor`. The executor
-keeps the float master of the node's weights and recovers from device failures by itself. It has no door for a bias:
-what the bias learns is added here, on the host, where it is added anyway.
 """
 
 from collections.abc import Callable
@@ -213,7 +209,11 @@ class DeviceNetwork(HybridEsn):
 
 
 class ExecutorReadout:
-    """What a trainer sees of one fully connected node, an output of the graph, that sees states and inputs only."""
+    """The readout node of a `HybridExecutor` as something that learns; it must see states and inputs only.
+
+    The executor keeps the float master of the weights and recovers from device failures by itself. What the bias learns
+    is added here, on the host.
+    """
 
     def __init__(self, executor: HybridExecutor, node: str = "readout") -> None:
         graph = executor.graph

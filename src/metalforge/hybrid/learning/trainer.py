@@ -2,8 +2,7 @@ r"""Learning on a stream: the device answers, software corrects, the device is g
 
     y = network(u) on the device  ->  L(y, t), dL/dy  ->  the rule moves the float master  ->  requantised, pushed
 
-with a rule, a schedule of pushes, a guard against divergence, and counts of everything. `online_training_step` is one
-step of it, without any of that.
+with a rule, a schedule of pushes, a guard against divergence, and counts of everything.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """The thirteen rules of the published routing table, each with a small model that it decides: planned, run, compared.
 
 An example is planned by the table, by costs (policy `default`), and with the op asked for on the chip whatever they
-say; the first plan runs on the emulator beside software. So a rule is seen to place, to differ from what costs would
-choose, or to keep something off a chip that refuses it.
+say; the first plan runs on the emulator beside software.
 """
 
 from collections.abc import Callable

@@ -7,9 +7,6 @@ fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: on
 
 or the budget ends. The finalist with the least error_int4 is chosen. It meets the constraint if it got there, or if
 one that got there is no better: losing more from a better start is no reason to take a worse network.
-
-A price is that of one step's product on the device, under one profile and one precision: modelled, and known from the
-shape of the layer alone.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -12,7 +12,6 @@ from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.deployed import deploy
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.engine import EsnEngine
-from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
@@ -65,11 +64,10 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Deployment(BriefRepr):
-    """A search's network, ready to run: `esn` on an emulated device, `weights` and `programs` as they are written."""
+    """A search's network, ready to run: `esn` on an emulated device, with its `programs` as they are written."""
 
     report: SearchReport
     esn: HybridEsn
-    weights: EsnWeights
     programs: tuple[Program, ...]
     study: StudyResult
     files: tuple[Path, ...]
@@ -138,7 +136,7 @@ def search(
     )
     programs = tuple(replace(program, provenance=origin) for program in esn.programs.programs)
     esn = esn.with_weights(replace(esn.weights, features=about.features, heads=about.layout))
-    found = Deployment(report=report, esn=esn, weights=esn.weights, programs=programs, study=study, files=())
+    found = Deployment(report=report, esn=esn, programs=programs, study=study, files=())
     return found if out is None else replace(found, files=_write(out, found, about, chip))
 
 
