@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 
 from experiments.chain_faults import FAULTS, FaultName, inject
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
 from metalforge.campaign.running.ladder import PointLadder
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import CampaignSpec, WarmUpPolicy
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Decided, Rows
 from metalforge.core.rows import ChainFaultError

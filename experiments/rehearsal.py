@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast
 import msgspec
 import numpy as np
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
@@ -18,9 +19,8 @@ from metalforge.campaign.running.estimator import Estimator
 from metalforge.campaign.running.graph import records_of
 from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
-from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.spec import CampaignSpec, Running, Steering
-from metalforge.campaign.state import CampaignState, ChainLog, fold
+from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
 from metalforge.core.rows import Phase, Segment
@@ -139,7 +139,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         python="",
     )  # fmt: skip
     book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
-    planner = planner_of(
+    planner = Planner(
         spec,
         book,
         [Assignee(name, spec.theory.systems) for name in LANES],

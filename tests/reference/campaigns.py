@@ -16,9 +16,11 @@ from metalforge.campaign.store.records import (
     Interrupted,
     Opened,
     Rows,
+    Sampled,
     Silicon,
-    StageUse,
-    Utilisation,
+    StageNode,
+    StageSample,
+    Topology,
 )
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.lattice.campaign import Lattice
@@ -158,9 +160,10 @@ def ending(records, *, stopped_by="seconds"):
     """Return the records that a campaign which ends by itself leaves last."""
     now = records[-1].at
     stages = (
-        StageUse(stage="produce", substrate="cpu:0", items=10, utilisation=0.93, waited_s=0.2),
-        StageUse(stage="journal", substrate="host", items=10, utilisation=0.01, waited_s=9.0),
+        StageSample(stage="produce", items=10, busy_s=9.3, waited_get_s=0.2, waited_put_s=0.0, queue=0),
+        StageSample(stage="journal", items=10, busy_s=0.1, waited_get_s=9.0, waited_put_s=0.0, queue=0),
     )
+    nodes = StageNode(name="produce", substrate="cpu:0"), StageNode(name="journal", substrate="host")
     joules = Measured(value=120.0, unit="J", how="a meter")
     modelled = Modelled(value=0.5, unit="J", profile="akd1000-published")
     rows = sum(len(r.columns["plaquette"]) for r in records if isinstance(r, Rows))
@@ -174,7 +177,8 @@ def ending(records, *, stopped_by="seconds"):
     return [
         *promised,
         *(Checked(at=now, chain="c0000", step=s, drift=d, **check) for s, d in zip(steps, drifts, strict=True)),
-        Utilisation(at=now, window_s=10.0, stages=stages),
+        Topology(at=now, ordering="C", stages=nodes, edges=()),
+        Sampled(at=now, window_s=10.0, stages=stages),
         Energy(at=now, substrate="cpu:0", source="measured", energy=joules),
         Energy(at=now, substrate=EMULATED_NPU, source="modelled", energy=modelled),
         Energy(at=now, substrate="host", source="emulation", emulation_s=1.25),

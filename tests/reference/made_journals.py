@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.analysis.evidence import Evidence
+from metalforge.campaign.chain_log import chain_name
 from metalforge.campaign.spec import Budget, CampaignSpec
-from metalforge.campaign.state import chain_name
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (

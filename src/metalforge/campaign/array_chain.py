@@ -21,10 +21,10 @@ from metalforge.core.files import replacing
 from metalforge.core.plugins import strangers_code
 from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Row, RowLog, RunNotes
 
+from .chain_log import ChainLog
 from .running.equipment import Tools
 from .running.monitor import WarmUpVerdict
 from .running.point import PointChain, Unsound
-from .state import ChainLog
 from .theory import Configuration, Place, Theory
 
 BEGIN = 1 << 63

@@ -208,8 +208,7 @@ def _nobody(directory: Path, wanted: Command, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return f"{directory}: commands are for the owner of the campaign"
     if error.errno != ENOENT and holder is not None and holder.host != here:
-        options = "".join(_option(wanted.what, name, text) for name, text in wanted.asked.items())
-        there = f"metalforge control {shlex.quote(str(directory.resolve()))} {wanted.what}{options}"
+        there = shlex.join(["metalforge", "control", str(directory.resolve()), wanted.what, *_options(wanted)])
         return (
             f"{directory}: the campaign listens on machine {holder.host}, and this is {here}"
             f"\nhint: ssh {holder.host} {there}"
@@ -220,8 +219,9 @@ def _nobody(directory: Path, wanted: Command, error: OSError) -> str:
     )
 
 
-def _option(what: What, name: str, text: str) -> str:
-    """Return a field as `metalforge control` takes it: an option of a budget, a flag, or the value of the command."""
-    if name in OPTIONAL:
-        return f" --{name}" if text == "yes" else ""
-    return f" --{name.replace('_', '-')} {shlex.quote(text)}" if what == "extend" else f" {shlex.quote(text)}"
+def _options(wanted: Command) -> list[str]:
+    """Return the fields of a command as `metalforge control` takes them: options of a budget, a flag, or a value."""
+    if wanted.what == "extend":
+        return [word for name, text in wanted.asked.items() for word in (f"--{name.replace('_', '-')}", text)]
+    flags = [f"--{name}" for name in OPTIONAL if wanted.asked.get(name) == "yes"]
+    return [text for name, text in wanted.asked.items() if name not in OPTIONAL] + flags

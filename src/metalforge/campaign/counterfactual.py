@@ -30,9 +30,10 @@ from metalforge.statistics.mbar import NotLocated
 from metalforge.statistics.susceptibility import kurtosis
 
 from .analysis.selection import MeasuredChain, clusters, observe, prepare
+from .chain_log import ChainLog, chain_name, series_of
 from .orderings import Assignee
 from .spec import CampaignSpec
-from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold, chain_name, series_of
+from .state import PEAK_PRIOR, CampaignState, Fold
 from .steerers import find_steerer
 from .store.reading import JournalFollower
 from .store.records import Assigned, BlockDone, Decided, Extended, Record

@@ -34,8 +34,9 @@ from metalforge.core.steering import Observation
 
 from .analysis.evidence import Finding, PlannedPoints, finding_of
 from .analysis.selection import observe
+from .chain_log import ChainLog, series_of
 from .spec import CampaignSpec, on_the_line
-from .state import CampaignState, ChainLog, series_of
+from .state import CampaignState
 from .steerers import find_steerer
 from .store.records import Estimated
 from .theory import SizeLaw, System

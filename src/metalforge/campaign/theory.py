@@ -41,6 +41,7 @@ from .table import WideWork as WideWork
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from metalforge.core.advice import Advisor, ExpectedPeak
 
+    from .chain_log import ChainLog
     from .findings import Analysis
     from .report.parts import Report
     from .running.equipment import Tools
@@ -48,7 +49,6 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .running.point import PointChain
     from .running.together import LadderBatch
     from .spec import CampaignSpec
-    from .state import ChainLog
 
 GROUP = "metalforge.theories"
 NOTES = {

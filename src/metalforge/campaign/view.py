@@ -18,10 +18,11 @@ from metalforge.core.advice import NOT_ACTED_ON
 
 from .analysis.evidence import Evidence
 from .calling import FIELDS, What
+from .chain_log import ChainLog
 from .findings import target_looks
 from .report.heads import decisions_by_head
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
-from .state import CampaignState, ChainLog
+from .state import CampaignState
 from .store.records import Assigned, Decided, Silicon
 from .theory import System, Target, Theory, TheoryWords
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from metalforge.campaign.running.lanes import ChainLane
+from metalforge.campaign.running.machines import Machines, StopFlag
 from metalforge.campaign.running.orders import stage_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.directory import JOURNAL
@@ -46,7 +47,7 @@ SPARE_CALLS = 4
 """Calls of a worker beside those of its lanes: flags, pings, meters."""
 
 
-class FarFlag:
+class FarFlag(StopFlag):
     """Tells producers on all nodes to stop; what it becomes there is the flag of the worker's process."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -118,7 +119,7 @@ class ClusterRun(ThreadsRun):
         return self._carried(spec) or super().make_host(spec)
 
 
-class RayMachines(Closing):
+class RayMachines(Machines, Closing):
     """All nodes of a cluster that this process has joined, for one campaign in `directory`."""
 
     carried_by = "node"

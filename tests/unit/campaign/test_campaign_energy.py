@@ -93,7 +93,7 @@ def test_the_emulated_board_says_so_in_every_list(state):
     result = shown.result
     assert EMULATED_NPU in summary_of(state, result).substrates
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
-    assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {EMULATED_NPU}
+    assert {s.substrate for s in state.topology.stages if s.name == "screen"} == {EMULATED_NPU}
     for text in (energy_section(result), efficiency_section(shown, {}), provenance_section(shown)):
         assert "npu-emulated" in text
 
@@ -113,7 +113,7 @@ def test_a_screen_in_software_is_no_npu_and_says_the_same(tmp_path, records):
         device, software = (np.array([one[key][head] for key in both]) for one in (said, wanted))
         assert np.sqrt(np.mean((device - software) ** 2)) <= 0.05 * software.std(), head
     assert [s.name for s in state.opened.silicon] == ["cpu:0", "cpu:1"]
-    assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {"host"}
+    assert {s.substrate for s in state.topology.stages if s.name == "screen"} == {"host"}
     assert not any("npu" in substrate for substrate, _ in state.energy)
 
 

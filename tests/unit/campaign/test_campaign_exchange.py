@@ -10,11 +10,12 @@ import pytest
 from metalforge.campaign.analysis.evidence import EXCHANGE, PlannedPoints, Want, exchange_pays, finding_of
 from metalforge.campaign.analysis.selection import prepare
 from metalforge.campaign.calling import SOCKET
+from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.running import sleeping
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, couplings_of, refined
 from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
-from metalforge.campaign.state import fold, ladders_of
+from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Estimated, Record
 from metalforge.lattice.chain import Chain

@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Running, Steering
-from metalforge.campaign.state import ladders_of
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.observables import _REGISTERED, Observable, find_observables, register_observable
 from metalforge.core.rows import CountedWarmUp

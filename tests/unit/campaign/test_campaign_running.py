@@ -75,7 +75,7 @@ def test_the_last_estimate_is_the_result_that_is_quoted(spec, budget, tmp_path):
 def test_joules_end_a_campaign_where_a_meter_reads_them(tmp_path):
     spec = msgspec.structs.replace(QUICK, budget=Budget(joules=12.0))
     with Campaign.open(spec, tmp_path / "run") as campaign:
-        campaign.metered_by(GrowingMeter())
+        campaign._meters |= dict.fromkeys(campaign._meters, GrowingMeter())
         state = campaign.run()
     assert state.finished.stopped_by == "joules"
     assert state.energy["cpu:0", "measured"].energy.value >= 12.0
@@ -86,7 +86,7 @@ def test_joules_without_a_meter_are_refused_before_anything_runs(tmp_path):
     with Campaign.open(spec, tmp_path / "run") as campaign:
         meter = GrowingMeter()
         meter.unavailable = lambda: "test: nothing to read"
-        campaign.metered_by(meter)
+        campaign._meters |= dict.fromkeys(campaign._meters, meter)
         with pytest.raises(SpecError, match=r"energy meter.*nothing to read"):
             campaign.run()
         assert campaign.state.trajectories == 0

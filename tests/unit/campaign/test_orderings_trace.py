@@ -327,7 +327,7 @@ def test_every_stage_has_metrics_of_throughput_and_queue(runs):
         assert seen.queue_depth == 0
         assert 0 <= seen.utilization <= 1
     assert run.metrics("journal").items_processed == run.metrics("screen").items_processed >= blocks
-    assert [use.items for use in c.state.utilisation.stages if use.stage == "journal"] == [
+    assert [use.items for use in c.state.samples[-1].stages if use.stage == "journal"] == [
         run.metrics("journal").items_processed
     ]
 

@@ -9,7 +9,7 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running import rewiring
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.orders import Block
-from metalforge.campaign.running.planning import planner_of
+from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.screen import Screen
 from metalforge.campaign.spec import Budget, Running, Steering, WarmUpPolicy
 from metalforge.lattice.campaign import Lattice
@@ -210,7 +210,7 @@ def test_a_chain_that_is_abandoned_while_another_lane_takes_its_visit_over_is_no
     systems = QUICK.theory.volumes
     lanes = [Assignee("cpu:0", systems), Assignee("cpu:1", systems)]
     with Campaign.open(msgspec.structs.replace(QUICK, budget=Budget(trajectories=5000)), tmp_path / "run") as campaign:
-        planner = planner_of(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=lambda: None)
+        planner = Planner(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=lambda: None)
         order = next(order for volley in planner.begin() for order in volley.orders if order.substrate == "cpu:0")
         other = planner.lanes[1]
         other.visits[order.visit] = campaign.state.visits[order.visit]

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.report.sections_of_run import updates_by_lane
 from metalforge.campaign.running import lanes, planner
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Running, Steering, WarmUpPolicy
-from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.campaign.theory import WideWork
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
@@ -330,7 +330,7 @@ def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, card):
 def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered(tmp_path, card):
     spec = msgspec.structs.replace(BESIDE, ordering="auto", budget=Budget(seconds=1.5))
     with Campaign.open(spec, tmp_path / "run") as campaign:
-        campaign.metered_by(GrowingMeter())
+        campaign._meters |= dict.fromkeys(campaign._meters, GrowingMeter())
         state = campaign.run()
     assert "samples per joule" in state.chosen.reason
     assert {name: entry.energy.value > 0 for (name, _), entry in state.energy.items()} == {

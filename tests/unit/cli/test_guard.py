@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from metalforge import __version__
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.report.spec_text import spec_text
-from metalforge.campaign.state import ChainLog
 from metalforge.cli.guard import EXIT_CODES, guarded
 from metalforge.cli.main import main
 from metalforge.core.errors import InternalError, PlacementError, SpecError, UnknownNameError

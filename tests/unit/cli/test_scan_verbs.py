@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_at_the_first_record_leaves_nothing_to_resume(file, 
     if file == "journal.jsonl":
         monkeypatch.setattr(Journal, "_write_all", full)
     else:
-        monkeypatch.setattr(running, "_write_spec", full)
+        monkeypatch.setattr(running, "write_spec", full)
     done = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=75)
     assert "resume" not in done.stderr
     monkeypatch.undo()

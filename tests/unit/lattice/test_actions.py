@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from metalforge.campaign.chain_log import series_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
-from metalforge.campaign.state import series_of
 from metalforge.cli.lattice import app
 from metalforge.core import SpecError, UnknownNameError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, scheme

@@ -14,7 +14,8 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.chain_log import ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
 from metalforge.campaign.theory import Theory
 from metalforge.statistics.gamma import gamma_method

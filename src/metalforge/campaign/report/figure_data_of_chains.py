@@ -11,8 +11,8 @@ from metalforge.campaign.analysis.evidence import MIN_OVERLAP, Finding
 from metalforge.campaign.analysis.phases import Shape, shape_at, transits
 from metalforge.campaign.analysis.selection import neighbours, overlap
 from metalforge.campaign.analysis.transition import Located
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.findings import traffic_of
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.theory import System
 from metalforge.statistics.estimate import MIN_LENGTH
 from metalforge.statistics.gamma import autocorrelation, gamma_method

@@ -7,7 +7,8 @@ from typing import TypeVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.chain_log import ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics.estimate import Estimate, with_error
 from metalforge.statistics.values import Value

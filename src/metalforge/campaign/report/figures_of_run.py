@@ -3,7 +3,8 @@
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from metalforge.campaign.state import CampaignState, ladders_of
+from metalforge.campaign.chain_log import ladders_of
+from metalforge.campaign.state import CampaignState
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import LadderSwaps, swaps_of

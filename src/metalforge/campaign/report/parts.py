@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metalforge.campaign.analysis.curve import TransitionCurve
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import System
 
 from . import downloads, verdict

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from metalforge.campaign.analysis.evidence import Finding
 from metalforge.campaign.analysis.transition import ChainErrors, chain_errors
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.chain_log import ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import System, Theory
 from metalforge.statistics.estimate import Estimate
 from metalforge.statistics.gamma import gamma_method

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 
-from metalforge.campaign.state import PEAK_PRIOR, CampaignState, ladders_of
-from metalforge.campaign.store.records import EnergySpent, Utilisation
+from metalforge.campaign.chain_log import ladders_of
+from metalforge.campaign.state import PEAK_PRIOR, CampaignState
+from metalforge.campaign.store.records import EnergySpent
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.statistics.estimate import with_error
 
@@ -146,11 +147,15 @@ def energy_section(result: CampaignResult) -> str:
 def efficiency_section(shown: Reported, figures: Figures) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
     state, result = shown.state, shown.result
-    used = state.utilisation or Utilisation(window_s=0.0, stages=())
-    rows = [
-        (s.stage, host_of(s.substrate), s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
-        for s in used.stages
-    ]
+    nodes = () if state.topology is None else state.topology.stages
+    where = {node.name: host_of(node.substrate) for node in nodes}
+    last = next((sample for sample in reversed(state.samples) if sample.stages), None)
+    window_s = 0.0 if last is None else last.window_s
+    rows = []
+    for use in () if last is None else last.stages:
+        busy = min(use.busy_s / window_s, 1.0) if window_s else 0.0
+        waited = f"{use.waited_get_s:.1f}"
+        rows.append((use.stage, where.get(use.stage, ""), use.items, f"{busy:.0%}", bar(busy), waited))
     said = say(
         "sections.efficiency",
         ordering=state.ordering,
@@ -164,7 +169,7 @@ def efficiency_section(shown: Reported, figures: Figures) -> str:
         paragraph(f"Chosen by measurement: {state.chosen.reason}") if state.chosen else "",
         table(("lane", "device", ">updates", ">share"), updates_by_lane(state)),
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
-        note(f"Time of this host, over the last {used.window_s:.1f} s of running.") if rows else "",
+        note(f"Time of this host, over the last {window_s:.1f} s of running.") if rows else "",
         *map(paragraph, device_times(result)),
         figures.get("pipeline", ""),
         figures.get("silicon", ""),

@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -26,12 +26,11 @@ from metalforge import __version__, native
 from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO
-from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.report.words import ENDINGS
-from metalforge.campaign.spec import CampaignSpec, load_spec
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, Fold, fold
-from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreError, chain_files, own_address
-from metalforge.campaign.store.directory import JOURNAL, DirectoryLock, sweep, writable_directory
+from metalforge.campaign.store.chain_files import CheckpointStoreError, chain_files, own_address
+from metalforge.campaign.store.directory import JOURNAL, DirectoryLock
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (
     Commanded,
@@ -47,11 +46,10 @@ from metalforge.campaign.store.records import (
 from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
 from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.files import naming, replacing
+from metalforge.core.files import naming
 from metalforge.core.installation import checked_out_commit
 from metalforge.core.quantities import EnergyMeter
 from metalforge.core.rows import ChainFaultError
-from metalforge.native.engine import continues
 from metalforge.pipeline import DeadlockError, PipelineError
 
 from .advising import PROFILE, note_heads, note_trouble, observer, on_device, open_advisor
@@ -61,12 +59,12 @@ from .equipment import Tools
 from .estimator import Estimator, write_estimates
 from .graph import build_graph, silicon_of
 from .lanes import ChainLane, arranged, producer_here
-from .machines import Machines, ThisMachine
+from .machines import Machines
 from .monitor import Monitor
-from .notes import EnergyNotes, note_engines, note_use
+from .notes import EnergyNotes, note_engines
+from .opening import check_bits, edited_spec, locked, moved_checkpoints, write_spec
 from .orders import pass_over, stage_of
 from .planner import Planner
-from .planning import planner_of
 from .producer import Producer
 from .rewiring import ScreenRule
 from .sampling import Sampler
@@ -97,7 +95,7 @@ class Campaign(Closing):
         stays_paused: bool = False,
     ) -> None:
         self.directory, self._lock, self.book = directory, lock, book
-        self._machines = machines or ThisMachine()
+        self._machines = machines or Machines()
         self.spec = book.state.spec
         self.files = chain_files(directory, book.state.checkpoints)
         self._halt: str | None = None
@@ -125,7 +123,7 @@ class Campaign(Closing):
         machines: Machines | None = None,
     ) -> Self:
         """Begin a campaign in a new or empty directory; what cannot be run here is refused before it is made."""
-        machines = machines or ThisMachine()
+        machines = machines or Machines()
         check_budget(spec)
         lanes = machines.lanes(spec)
         machines.check(spec, lanes)
@@ -133,7 +131,7 @@ class Campaign(Closing):
         if spec.screening.weights:
             spec.theory.advisor(weights=Path(spec.screening.weights))
         cpu = producer_here().info
-        with _locked(directory) as (lock, held):
+        with locked(directory) as (lock, held):
             arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
             opened = Opened(
                 at=clock(),
@@ -158,7 +156,7 @@ class Campaign(Closing):
                 npu=f"{PROFILE}, emulated" if on_device(spec) else "",
             )
             journal: Journal[Record] = held.enter_context(Journal.open(directory / JOURNAL, Record, mode="create"))
-            _write_spec(directory, spec)
+            write_spec(directory, spec)
             journal.append(opened)  # last: with this record there is a campaign that can be resumed
             return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes, machines=machines)
 
@@ -181,7 +179,7 @@ class Campaign(Closing):
         """
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
-        with _locked(directory) as (lock, held):
+        with locked(directory) as (lock, held):
             folding = Fold(directory)
             journal: Journal[Record] = held.enter_context(
                 Journal.open(directory / JOURNAL, Record, mode="resume", take=folding)
@@ -201,18 +199,19 @@ class Campaign(Closing):
             kept = chain_files(directory, state.checkpoints)
             with suppress(CheckpointStoreError):  # whoever needs it will say so
                 kept.sweep()
-            edited = _edited(directory, state.spec)
+            edited = edited_spec(directory, state.spec)
             goes_on = more is not None and (more.asks_for_more or (more.asks and state.finished is None))
             in_force = extended(state, more) if more is not None and goes_on else None
-            lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
-            _check_bits(directory, state, lanes)
+            lanes = (machines or Machines()).lanes(in_force or state.spec)
+            check_bits(directory, state, lanes)
             book, stays = Book(journal, state, clock), stay_paused and state.pause is not None
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
-                moved = None if more is None or more.checkpoints is None else _moved(directory, kept, book, in_force)
+                asked = more is not None and more.checkpoints is not None
+                moved = moved_checkpoints(directory, kept, book, in_force) if asked else None
                 book.write(Extended(spec=in_force, command=tuple(command), checkpoints=moved))
-                _write_spec(directory, in_force)
+                write_spec(directory, in_force)
             return cls(directory, lock, book, lanes, edited, machines, stays_paused=stays)
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -227,10 +226,6 @@ class Campaign(Closing):
         for lane in self._lanes:
             if lane.substrate.info.name not in self._meters:
                 self._meters[lane.substrate.info.name] = lane.substrate.meter()
-
-    def metered_by(self, meter: EnergyMeter) -> None:
-        """Take the joules of every producer from this meter instead."""
-        self._meters |= dict.fromkeys(self._meters, meter)
 
     def view(self) -> View:
         """Return what a person watches, from any thread."""
@@ -320,7 +315,7 @@ class Campaign(Closing):
         lanes = self._machines.lanes(spec, self._lost)
         self._machines.check(spec, lanes)
         self.book.write(asked, Extended(spec=spec, by=asked.by))
-        _write_spec(self.directory, spec)
+        write_spec(self.directory, spec)
         self.spec, self._lanes = spec, lanes
         self._meter_lanes()
 
@@ -344,19 +339,18 @@ class Campaign(Closing):
                 return planner.stopped_by
             self._lost |= set(planner.lost)
             self._lanes = self._machines.lanes(self.spec, self._lost)
-            _check_bits(self.directory, self.state, self._lanes)
+            check_bits(self.directory, self.state, self._lanes)
             self._meter_lanes()
 
     def _note_lanes(self) -> None:
-        for name, what in self._machines.placed():
-            self.book.write(Decided(what="lane", by=name, reason=what))
+        self.book.write(*(Decided(what="lane", by=name, reason=what) for name, what in self._machines.placed()))
 
     def _graph(self, ordering: str, until: Callable[[], bool] | None) -> Planner:
         """Run the graph of an ordering to its end; return what planned it."""
         spec = self.spec
         arrangement = arranged(ordering, spec, self._lanes)
         estimator = Estimator(spec, self.book)
-        planner = planner_of(
+        planner = Planner(
             spec,
             self.book,
             arrangement.lanes,
@@ -386,7 +380,6 @@ class Campaign(Closing):
         graph = build_graph(
             spec, arrangement, book=self.book, planner=planner, screen=screen, hear=hear, produce=produce
         )
-        began = time.monotonic()
         self._look()
         sampler = Sampler(self.book, graph.graph, ordering, self._energy.samples, self._machines.carried_by)
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
@@ -400,7 +393,6 @@ class Campaign(Closing):
                     self.rule.look()
                 sampler.look(run)
             sampler.write(run)
-            note_use(self.book, run, time.monotonic() - began)
         return planner
 
     def _look(self) -> None:
@@ -468,67 +460,6 @@ def _quick_turns(wanted: bool) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[tuple[DirectoryLock, ExitStack]]:
-    """Give the lock of a directory that can be written, and a stack; both are closed if the block fails."""
-    writable_directory(directory)
-    with ExitStack() as held:
-        lock = held.enter_context(DirectoryLock(directory))
-        sweep(directory)
-        yield lock, held
-        held.pop_all()
-
-
-def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane]) -> None:
-    """Raise where no lane goes on bit for bit with a chain that is there."""
-    made = {name for chain in state.chains.values() for name in chain.engines}
-    for name in sorted(made):
-        sums = state.spec.theory.sums_matter
-        if not any(continues(one.engine, name, sums_matter=sums) for one in lanes):
-            kind, _, build = name.partition(":")
-            here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))
-            raise SpecError(
-                f"{directory}: chains were run on {name}, this is {here}: they would not continue bit for bit\nhint: "
-                + (f"set METALFORGE_ISA={build}" if kind == "cpu" else f"go on where {name} is: --substrate {name}")
-            )
-
-
-def _edited(directory: Path, spec: CampaignSpec) -> str:
-    """Return a line that says what stands in `spec.toml` and is not in force; nothing where that is the same."""
-    path = directory / "spec.toml"
-    try:
-        there = load_spec(path)
-    except SpecError as error:
-        return f"{error}" if path.exists() else ""
-    one, other = (spec_text(each).splitlines() for each in (there, spec))
-    changes = [f"`{edited}` for `{kept}`" for edited, kept in zip(one, other, strict=False) if edited != kept]
-    if not changes:
-        return ""
-    return (
-        f"{path}: was edited ({', '.join(changes)}), and the campaign goes on as it was begun"
-        "\nhint: the options of metalforge resume extend it; for all else begin in another directory"
-    )
-
-
-def _moved(directory: Path, kept: ChainFiles, book: Book, spec: CampaignSpec) -> str:
-    """Copy checkpoints to the place that a spec names now, and return the campaign's address there.
-
-    Of a place that is gone there is nothing to copy: chains are computed again, and must come out as they are written.
-    """
-    chain_files(directory, spec.running.checkpoints).prepare()
-    address = own_address(spec.running.checkpoints, spec.name)
-    try:
-        chain_files(directory, address).take_over(kept, book.state.chains)
-    except CheckpointStoreError as error:
-        book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
-    return address
-
-
-def _write_spec(directory: Path, spec: CampaignSpec) -> None:
-    with replacing(directory / "spec.toml") as stream:
-        stream.write(spec_text(spec).encode())
 
 
 def _broke(error: PipelineError) -> Exception:

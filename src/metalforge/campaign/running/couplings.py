@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from metalforge.campaign.analysis.evidence import EXCHANGE
+from metalforge.campaign.chain_log import ChainLog, ladders_of, series_of
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog, ladders_of, series_of
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
 from metalforge.campaign.theory import System

@@ -1,14 +1,11 @@
-"""What a producer works with, and the steerer of a system."""
+"""What a producer works with."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.chain_files import ChainFiles
-from metalforge.campaign.theory import System
-from metalforge.core.steering import Steerer
 from metalforge.native.engine import BatchEngine, Engine
 
 from .monitor import Monitor
@@ -30,8 +27,3 @@ class Tools:
     def wide(self) -> bool:
         """Whether the engine moves many chains at once."""
         return isinstance(self.engine, BatchEngine)
-
-
-def steerer_of(spec: CampaignSpec, system: System) -> Steerer:
-    """Return what places the visits of one volume, as the spec names it."""
-    return find_steerer(spec.steering.steerer).make(spec.scan(system))

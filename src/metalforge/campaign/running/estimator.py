@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.theory import System
@@ -28,8 +28,8 @@ class Estimator(Closing):
     ) -> None:
         self._spec, self._book, self._clock = spec, book, clock
         self._ended, self._cost, self._made = -1e9, 0.0, 0
-        self._running = Thread()
-        self._failed: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1, "estimate")
+        self._running: Future[None] | None = None
 
     def __call__(self) -> None:
         """Estimate if it is due, beside what else runs; a deterministic campaign estimates every time, and waits."""
@@ -38,33 +38,26 @@ class Estimator(Closing):
             return
         made = self._book.state.trajectories
         due = self._clock() - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
-        if due and not self._running.is_alive():
-            self.close()
+        if due and (self._running is None or self._running.done()):
+            self._wait()
             self._made = made
-            self._begin()
+            self._running = self._thread.submit(self._estimate)
 
     def now(self) -> None:
         """Estimate from everything that was measured, and wait for it."""
-        self.close()
+        self._wait()
         self._estimate()
 
-    def _begin(self) -> None:
-        self._running = Thread(target=self._try, name="estimate", daemon=True)
-        self._running.start()
+    def _wait(self) -> None:
+        """Wait for the estimate that is made, and raise what went wrong with it."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
 
     def close(self) -> None:
-        """Wait for the estimate that is made, and raise what went wrong with it."""
-        if self._running.ident is not None:
-            self._running.join()
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            raise failed
-
-    def _try(self) -> None:
-        try:
-            self._estimate()
-        except BaseException as error:  # raised by whoever waits for it
-            self._failed = error
+        """End, after the estimate that is made."""
+        with self._thread:
+            self._wait()
 
     def _estimate(self) -> None:
         began = self._clock()

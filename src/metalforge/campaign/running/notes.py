@@ -1,4 +1,4 @@
-"""What a campaign writes about itself: how its engines compute, how busy its stages were, what it spent."""
+"""What a campaign writes about itself: how its engines compute and what it spent."""
 
 import time
 from collections.abc import Mapping
@@ -11,14 +11,11 @@ from metalforge.campaign.store.records import (
     Decided,
     Energy,
     JoulesSample,
-    StageUse,
-    Utilisation,
 )
 from metalforge.core.advice import Advisor
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import EnergyMeter, Measured, RecentMeter
 from metalforge.native.engine import Engine
-from metalforge.pipeline import Run
 
 from .book import Book
 
@@ -31,21 +28,6 @@ def note_engines(book: Book, engines: Mapping[str, Engine]) -> None:
     for name, engine in engines.items():
         if remark := getattr(engine, "remark", ""):  # of engines of which there are variants
             book.write(Decided(what="lane", by=name, reason=remark))
-
-
-def note_use(book: Book, run: Run, window_s: float) -> None:
-    """Write how busy every stage was."""
-    stages = tuple(
-        StageUse(
-            stage=name,
-            substrate=seen.substrate,
-            items=seen.items_processed,
-            utilisation=seen.utilization,
-            waited_s=seen.blocked_get_s,
-        )
-        for name, seen in run.snapshot().items()
-    )
-    book.write(Utilisation(window_s=window_s, stages=stages))
 
 
 class EnergyNotes:

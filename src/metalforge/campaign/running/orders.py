@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from metalforge.campaign.state import ChainLog
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.records import Decided, Promise, Record
 from metalforge.core.rows import Segment
 

@@ -7,72 +7,33 @@ at a time and visits are decided in rounds: all of a round are over before the n
 depend on what was measured and not on which chain was faster.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from math import ceil
 
 import msgspec
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog, chain_name
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
 from metalforge.campaign.theory import System
+from metalforge.core.advice import Advisor
 from metalforge.core.errors import InternalError, SpecError
 
 from .book import Book
 from .expecting import PeakPriors
+from .lengths import Lengths
 from .orders import Block, Order, Volley
-from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
+from .producer_lane import DEPTH, ProducerLane
+from .rewiring import ACCEPTANCE, in_place_of, refusals, taken_over
+from .sleeping import make_sleep, reason_to_wake
 from .suggestions import AskAhead
-from .visits import Nothing, VisitPlan
+from .visits import Nothing, VisitPlan, complete_at
 
 MOST_FAILED = 64
 """Chains that may fail one after another in their first update; then the campaign ends."""
-DEPTH = 2
-"""Orders on a lane: one that runs and one that waits."""
-VOLLEY_S = 0.5
-"""That the orders of a wide lane should take, so that decisions are not late; it waits while the host sees to a block.
-Those of a deterministic campaign are the shortest."""
-
-
-@dataclass(slots=True)
-class ProducerLane:
-    """One producer, and what it has been ordered to do."""
-
-    who: Assignee
-    waiting: deque[int] = field(default_factory=deque)
-    """Visits of the orders that have not been answered."""
-    visits: dict[int, Assigned] = field(default_factory=dict)
-    """Those that lack orders still."""
-    outbox: list[Order] = field(default_factory=list)
-    """Orders that have not been sent."""
-    flying: int = 0
-    """Volleys that have not been answered."""
-    block: int = 1
-    """Updates of an order, where it is wide."""
-    took: float = 0.0
-    """Seconds of the volley whose blocks come in."""
-    place: int = 0
-    """Among the lanes."""
-    nothing: Nothing = field(default_factory=Nothing)
-    """Why there was no visit for it when the plan was last asked."""
-    asked_after: int = -1
-    """Visits of the campaign that were over then, where the answer stays until another one is; -1: ask again."""
-
-    @property
-    def wide(self) -> bool:
-        """Whether it runs many chains at once."""
-        return self.who.sites > 0
-
-    def load(self, visits: Iterable[Assigned]) -> float:
-        """Return how much of it visits keep busy: 1 is all of it."""
-        return round(sum(map(self.load_of, visits)), 6)
-
-    def load_of(self, visit: Assigned) -> float:
-        """Return how much of it one visit keeps busy."""
-        return self.who.share(visit.system) * visit.rungs if self.wide else 1.0
 
 
 class Planner:
@@ -83,27 +44,33 @@ class Planner:
         spec: CampaignSpec,
         book: Book,
         lanes: Sequence[Assignee],
-        plan: VisitPlan,
         *,
         stop: Callable[[], StoppedBy | None],
-        halted: Callable[[], bool],
         estimate: Callable[[], None],
         estimate_now: Callable[[], None] | None = None,
-        priors: PeakPriors | None = None,
+        halted: Callable[[], bool] = lambda: False,
+        advisor: Advisor | None = None,
+        sleeps: bool = False,
         checks: bool = False,
     ) -> None:
-        self.spec, self._book, self._plan = spec, book, plan
+        self.spec, self._book = spec, book
+        steerer = find_steerer(spec.steering.steerer)
+        self._plan = VisitPlan(
+            spec=spec,
+            steerers={system: steerer.make(spec.scan(system)) for system in spec.theory.systems},
+            sleep=make_sleep(book, spec) if sleeps else None,
+            bits={who.substrate: who.bits for who in lanes},
+            lengths=None if advisor is None else Lengths(spec.warmup.cheap, advisor),
+        )
+        self._priors = PeakPriors(spec, advisor)
         self.lanes = [ProducerLane(who, block=spec.theory.wide.least, place=place) for place, who in enumerate(lanes)]
         self._by_name = {lane.who.substrate: lane for lane in self.lanes}
         # With a thousand lanes, to look at each for every block would take longer than to write it.
         self._hungry = set(range(len(self.lanes)))
-        """Lanes that may have room for orders: not since they were last found full, unless one was answered."""
-        self._asked = list(dict.fromkeys(system for who in lanes if who.follows is None for system in who.systems))
-        """Volumes whose steerers are asked, in their order."""
+        """Lanes that may have room for orders: those that were not found full since they were last answered."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._estimate_now = estimate_now or estimate
         self._checks = checks
-        self._priors = priors or PeakPriors(spec)
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
         self._moving: dict[str, list[tuple[int, ProducerLane]]] = {}
@@ -141,18 +108,11 @@ class Planner:
         lane.took += block.seconds
         if not block.more:
             lane.flying -= 1
-            self._pace(lane)
+            if lane.wide and not self.spec.running.deterministic:
+                lane.pace(self.spec.theory.wide)
         orders = self._after(block, lane)
         # Orders that follow from the other blocks of a volley go with those that follow from the last one.
         return self._send(orders, answered=lane, held=block.more > 0)
-
-    def _pace(self, lane: ProducerLane) -> None:
-        """Make the orders of a wide lane longer where its volleys are short, and shorter where they are long."""
-        took, lane.took = lane.took, 0.0
-        if took and lane.wide and not self.spec.running.deterministic:
-            wanted = lane.block * (2 if took < VOLLEY_S / 2 else 0.5 if took > 2 * VOLLEY_S else 1)
-            wide = self.spec.theory.wide
-            lane.block = int(min(max(wanted, wide.least), wide.most))
 
     def _send(
         self, orders: Sequence[Order], answered: ProducerLane | None = None, *, held: bool = False
@@ -167,17 +127,7 @@ class Planner:
         for place in sorted(stocked):
             lane = self.lanes[place]
             while lane.outbox and not (lane.wide and ((held and lane is answered) or lane.flying >= DEPTH)):
-                sent: dict[str, Order] = {}
-                kept, load = [], 0.0
-                for order in lane.outbox:
-                    if round(load, 6) >= 1 or order.chain in sent:
-                        kept.append(order)
-                    else:
-                        sent[order.chain] = order
-                        load += lane.load_of(self.state.visits[order.visit])
-                lane.outbox[:] = kept
-                lane.flying += 1
-                volleys.append(Volley(tuple(sent.values())))
+                volleys.append(lane.next_volley(self.state.visits))
         return volleys
 
     def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
@@ -197,10 +147,9 @@ class Planner:
         self._hungry.add(lane.place)
         if block.fault and not given_up:
             self._held.pop(block.chain, None)
-            for chain in self.state.together(block.chain):
-                self._book.write(
-                    Decided(what="abandoned", chain=chain.id, step=block.step, by="validator", reason=block.fault)
-                )
+            given = Decided(what="abandoned", step=block.step, by="validator", reason=block.fault)
+            together = self.state.together(block.chain)
+            self._book.write(*(msgspec.structs.replace(given, chain=chain.id) for chain in together))
             self._end_if_all_fail(block.fault)
         orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
         if block.done:
@@ -216,14 +165,15 @@ class Planner:
         if self._news and not block.more:
             self._news = False
             self._estimate()
-        if not (over or self._waits(block.visit, lane) or self._stops()):
+        waits = block.visit in lane.waiting or any(block.visit in other.waiting for other in self.lanes)
+        if not (over or waits or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
         return orders if block.more else orders + self._feed_all()
 
     def _end_if_all_fail(self, fault: str) -> None:
-        """Raise where chain after chain fails before it has a row: no update is made, so no budget would end that."""
+        """Raise where chain after chain fails before it has a row, which no budget would end."""
         tried = [chain for chain in self.state.chains.values() if chain.abandoned or chain.rows]
         if len(tried) >= MOST_FAILED and not any(chain.rows for chain in tried[-MOST_FAILED:]):
             raise SpecError(
@@ -231,39 +181,15 @@ class Planner:
                 f"hint: `[{self.spec.theory.table()}]` with these values gives no sound update"
             )
 
-    def _waits(self, visit: int, lane: ProducerLane) -> bool:
-        """Return whether an order of a visit waits, on its lane or on another one that took it over."""
-        return visit in lane.waiting or any(visit in other.waiting for other in self.lanes)
-
     def _judge(self, block: Block, lane: ProducerLane) -> list[Order]:
-        """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows.
-
-        Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
-        """
+        """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows."""
         if not self.spec.theory.tuned or not self.spec.running.rewire:
             return []
-        together = self.state.together(block.chain)
-        found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
-        if not found:
+        if not (decided := refusals(self.state.together(block.chain), block.step)):
             return []
-        steps = int(together[0].columns["n_steps"][-1])
-        reason = f"{min(found):.0%} of its last {TRIED} trajectories were accepted with {steps} steps"
-        for chain in together:
-            self._book.write(
-                Decided(
-                    what="abandoned",
-                    chain=chain.id,
-                    step=block.step,
-                    by=ACCEPTANCE,
-                    reason=reason,
-                    value=min(found),
-                    baseline=LEAST_ACCEPTANCE,
-                    done=f"a new chain begins with {FINER * steps} steps",
-                )
-            )
-        released = Order(
-            visit=block.visit, chain=block.chain, updates=0, until=0, substrate=lane.who.substrate, release=True
-        )
+        self._book.write(*decided)
+        substrate = lane.who.substrate
+        released = Order(visit=block.visit, chain=block.chain, updates=0, until=0, substrate=substrate, release=True)
         if self._stops():
             return [released]
         return [released, *(order for new in self._lacking() for order in self._order(new.visit, self._give(new)))]
@@ -282,39 +208,16 @@ class Planner:
             updates = self._plan.affordable(state, self._open(), fresh=True, wanted=wanted, rungs=visit.rungs)
             if updates is None:
                 continue
-            number = len(state.chains)
-            new = msgspec.structs.replace(
-                visit,
-                visit=len(state.visits),
-                chain=chain_name(number),
-                stream=number,
-                updates=updates,
-                fresh=True,
-                by=ACCEPTANCE,
-                reason=f"in the place of {chain.id}, with finer steps",
-                start=chain.start,
-                cheap=chain.cheap,
-                n_steps=FINER * int(chain.columns["n_steps"][-1]),
-                instead_of=chain.id,
-                head="",
-                baseline=None,
-                by_head=False,
-                mean=None,
-                width=None,
-                candidates=(),
-                acquisition=(),
-            )
+            new = in_place_of(visit, state, updates)
             self._book.write(new)
             made.append(new)
         return made
 
     def _check_again(self) -> list[Order]:
         """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
-        if not self._checks:
-            return []
-        lacking = [chain for chain in self.state.chains.values() if chain.unchecked and not chain.abandoned]
-        orders = []
-        # Chains of a ladder share their visits, and one order moves them all.
+        chains = self.state.chains.values() if self._checks else ()
+        lacking = [chain for chain in chains if chain.unchecked and not chain.abandoned]
+        orders = []  # one for the chains of a ladder, which share their visits
         for visit, chain in {chain.visits[-1]: chain for chain in lacking}.items():
             if visit not in self.state.open_visits:
                 lane = self._lane(chain.substrate, chain.system)
@@ -359,13 +262,8 @@ class Planner:
     def _fed(self, lane: ProducerLane, visit: Assigned) -> bool:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
-        remaining = self._until(visit) - chain.measured
-        return lane.waiting.count(visit.visit) * self._block(visit, lane) >= remaining
-
-    def _block(self, visit: Assigned, lane: ProducerLane) -> int:
-        """Return the updates of one order: those of a ladder are shared by its replicas."""
-        updates = self.spec.running.block
-        return max(updates, lane.block) if lane.wide else max(1, updates // visit.rungs)
+        remaining = complete_at(visit, self.state) - chain.measured
+        return lane.waiting.count(visit.visit) * lane.updates_of(visit, self.spec.running.block) >= remaining
 
     def _decide(self, lane: ProducerLane, *, woken: bool) -> list[Assigned]:
         """Decide visits for a lane and write them, until it is busy or there is nothing to do."""
@@ -402,19 +300,8 @@ class Planner:
                 behind = other.load(rest) >= 1 and other.waiting and other.waiting[0] != visit.visit
                 if behind and visit.system in lane.who.systems and visit.chain not in self._moving:
                     del other.visits[visit.visit]
-                    source, target = other.who.substrate, lane.who.substrate
-                    reason = f"{source} has {len(rest)} more visits under way, {target} has none"
-                    self._book.write(
-                        Decided(
-                            what="rewired",
-                            chain=visit.chain,
-                            step=self.state.chains[visit.chain].step,
-                            by=QUEUE,
-                            reason=reason,
-                            value=float(len(left)),
-                            done=f"visit {visit.visit} goes on on {target}",
-                        )
-                    )
+                    step = self.state.chains[visit.chain].step
+                    self._book.write(taken_over(visit, step, other.who.substrate, lane.who.substrate, len(rest)))
                     return [visit]
         return []
 
@@ -499,7 +386,8 @@ class Planner:
 
     def _expect(self) -> None:
         """Write where peaks are expected, before visits are placed by it."""
-        for system in self._asked:
+        leads = (lane.who for lane in self.lanes if lane.who.follows is None)
+        for system in dict.fromkeys(system for who in leads for system in who.systems):
             if (news := self._priors.news(self.state, system)) is not None:
                 self._book.write(news)
 
@@ -521,13 +409,6 @@ class Planner:
             return self._by_name[substrate]
         able = [lane for lane in self.lanes if system in lane.who.systems] or self.lanes
         return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(system))
-
-    def _until(self, visit: Assigned) -> int:
-        """Return at which measured update a visit is complete; one that is over moves its chain no further."""
-        chain, began = self.state.chains[visit.chain], self.state.open_visits.get(visit.visit)
-        if began is None:
-            return chain.measured
-        return visit.updates + (max(began - chain.warmup, 0) if began else 0)
 
     def _order(self, visit: int, lane: ProducerLane) -> list[Order]:
         """Return the next order of a visit, with the chain for a producer that does not hold it.
@@ -552,8 +433,8 @@ class Planner:
             Order(
                 visit=visit,
                 chain=chain,
-                updates=self._block(assigned, lane),
-                until=self._until(assigned),
+                updates=lane.updates_of(assigned, self.spec.running.block),
+                until=complete_at(assigned, self.state),
                 substrate=lane.who.substrate,
                 known=known,
             )
@@ -601,8 +482,6 @@ class Planner:
         self._estimate_now()
         if self._stops():
             return False
-        from .sleeping import reason_to_wake
-
         if (why := reason_to_wake(self.state, asleep.system)) is None:
             self.stopped_by = "asleep"
             return False

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.state import ChainLog
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import InternalError, SpecError
 from metalforge.core.rows import IrreproducibleError, LoggedRun, Phase, Row, Segment

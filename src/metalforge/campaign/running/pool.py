@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from metalforge.campaign.state import ChainLog
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.chain_files import CheckpointStoreError
 from metalforge.core.errors import MetalforgeError, SpecError
 

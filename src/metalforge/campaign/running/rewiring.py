@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from metalforge.campaign.state import ChainLog
-from metalforge.campaign.store.records import Commanded, Decided
+from metalforge.campaign.chain_log import ChainLog, chain_name
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.records import Assigned, Commanded, Decided
 from metalforge.pipeline import Bounded, Edits, GraphError, PipelineError, Run
 
 from .book import Book
@@ -56,6 +57,66 @@ def refused(chain: ChainLog) -> float | None:
         return None
     found = acceptance_of(column[chain.rows - TRIED : chain.rows], TRIED)
     return found if found is not None and found < LEAST_ACCEPTANCE else None
+
+
+def refusals(together: Sequence[ChainLog], step: int) -> list[Decided]:
+    """Return the decisions that give up chains that move together, if the trajectories of one are refused.
+
+    Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
+    """
+    found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
+    if not found:
+        return []
+    steps = int(together[0].columns["n_steps"][-1])
+    return [
+        Decided(
+            what="abandoned",
+            chain=chain.id,
+            step=step,
+            by=ACCEPTANCE,
+            reason=f"{min(found):.0%} of its last {TRIED} trajectories were accepted with {steps} steps",
+            value=min(found),
+            baseline=LEAST_ACCEPTANCE,
+            done=f"a new chain begins with {FINER * steps} steps",
+        )
+        for chain in together
+    ]
+
+
+def taken_over(visit: Assigned, step: int, source: str, target: str, others: int) -> Decided:
+    """Return the decision that a visit goes on on another lane, since `others` wait on its own too."""
+    return Decided(
+        what="rewired",
+        chain=visit.chain,
+        step=step,
+        by=QUEUE,
+        reason=f"{source} has {others} more visits under way, {target} has none",
+        value=float(others + 1),
+        done=f"visit {visit.visit} goes on on {target}",
+    )
+
+
+def in_place_of(visit: Assigned, state: CampaignState, updates: int) -> Assigned:
+    """Return the visit of a new chain with finer steps, in the place of a visit's chain that was given up."""
+    chain, number = state.chains[visit.chain], len(state.chains)
+    return Assigned(
+        visit=len(state.visits),
+        round=visit.round,
+        chain=chain_name(number),
+        stream=number,
+        system=visit.system,
+        coordinate=visit.coordinate,
+        coordinates=visit.coordinates,
+        updates=updates,
+        fresh=True,
+        substrate=visit.substrate,
+        by=ACCEPTANCE,
+        reason=f"in the place of {chain.id}, with finer steps",
+        start=chain.start,
+        cheap=chain.cheap,
+        n_steps=FINER * int(chain.columns["n_steps"][-1]),
+        instead_of=chain.id,
+    )
 
 
 class ScreenRule:

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from metalforge.campaign.analysis.selection import observe
+from metalforge.campaign.chain_log import series_of
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, series_of
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
 from metalforge.campaign.theory import System
 from metalforge.core.threads import one_thread

@@ -13,10 +13,11 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from metalforge.campaign.analysis.evidence import EXCHANGE, Want
+from metalforge.campaign.chain_log import ChainLog, chain_name
 from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog, chain_name
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theory import Start, System
@@ -86,6 +87,12 @@ def _start(visit: Assigned, state: CampaignState) -> Start:
     """Return the start of a visit's chain, which may not be in the journal yet."""
     chain = state.chains.get(visit.chain)
     return visit.start or state.spec.theory.start_of(visit.stream) if chain is None else chain.start
+
+
+def complete_at(visit: Assigned, state: CampaignState) -> int:
+    """Return at which measured update a visit is complete; one that is over moves its chain no further."""
+    chain, began = state.chains[visit.chain], state.open_visits.get(visit.visit)
+    return chain.measured if began is None else visit.updates + (max(began - chain.warmup, 0) if began else 0)
 
 
 def longest_warmup(spec: CampaignSpec) -> int:
@@ -178,36 +185,49 @@ class VisitPlan:
                 continue
             born = {c.id for c in chains}
             coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
-            new = len(born) + sum(visit.rungs for visit in coming)
-            reason = wish.reason
-            if chain is not None and abs(wish.coordinate - chain.coordinate) > 1e-12:
-                reason += f"; asked for {wish.coordinate:.5g}, {chain.id} is near enough"
-            return Assigned(
-                visit=number,
-                round=rounds,
-                chain=chain_name(new) if chain is None else chain.id,
-                stream=new if chain is None else chain.stream,
-                system=system,
-                coordinate=wish.coordinate if chain is None else chain.coordinate,
-                updates=updates,
-                fresh=chain is None,
-                substrate=who.substrate,
-                by=wish.by,
-                reason=reason,
-                score=wish.score,
-                cheap=self._cheap_updates(state, system, wish, new, number) if chain is None else 0,
-                start=wish.start if chain is None else "",
-                coordinates=wish.coordinates,
-                head=wish.head,
-                baseline=wish.baseline,
-                by_head=wish.by_head,
-                **(
-                    {name: getattr(wish.asked, name) for name in ("mean", "width", "candidates", "acquisition")}
-                    if wish.asked is not None
-                    else {}
-                ),
-            )
+            new = len(chains) + sum(visit.rungs for visit in coming)
+            return self._assigned(who, state, wish, system, chain, updates, rounds=rounds, number=number, new=new)
         return nothing
+
+    def _assigned(
+        self,
+        who: Assignee,
+        state: CampaignState,
+        wish: Wish,
+        system: System,
+        chain: ChainLog | None,
+        updates: int,
+        *,
+        rounds: int,
+        number: int,
+        new: int,
+    ) -> Assigned:
+        """Return the visit of a wish; without `chain` it is of a new one, of this number."""
+        reason = wish.reason
+        if chain is not None and abs(wish.coordinate - chain.coordinate) > 1e-12:
+            reason += f"; asked for {wish.coordinate:.5g}, {chain.id} is near enough"
+        named = ("mean", "width", "candidates", "acquisition") if wish.asked is not None else ()
+        return Assigned(
+            visit=number,
+            round=rounds,
+            chain=chain_name(new) if chain is None else chain.id,
+            stream=new if chain is None else chain.stream,
+            system=system,
+            coordinate=wish.coordinate if chain is None else chain.coordinate,
+            updates=updates,
+            fresh=chain is None,
+            substrate=who.substrate,
+            by=wish.by,
+            reason=reason,
+            score=wish.score,
+            cheap=self._cheap_updates(state, system, wish, new, number) if chain is None else 0,
+            start=wish.start if chain is None else "",
+            coordinates=wish.coordinates,
+            head=wish.head,
+            baseline=wish.baseline,
+            by_head=wish.by_head,
+            **{name: getattr(wish.asked, name) for name in named},
+        )
 
     def _requested(self, system: System, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return the next of the points that were asked for by name, where a volume has no chain yet."""

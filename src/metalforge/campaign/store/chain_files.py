@@ -74,17 +74,17 @@ class ChainFiles(ABC):
                 if path.exists():
                     self.save(chain, partial(_copy, path))
 
-    @abstractmethod
     def where(self, chain: str) -> str:
         """Return where a chain is kept, for people."""
+        return self._key(_name(chain))
 
-    @abstractmethod
     def has(self, chain: str) -> bool:
         """Return whether there is a checkpoint of a chain."""
+        return self._holds(_name(chain))
 
-    @abstractmethod
     def reading(self, chain: str, *, before: bool = False) -> AbstractContextManager[Path]:
         """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
+        return self._reading(_name(chain, before=before))
 
     @abstractmethod
     def prepare(self) -> None:
@@ -95,7 +95,13 @@ class ChainFiles(ABC):
         """Remove what killed processes left half written; whoever calls holds the campaign's lock."""
 
     @abstractmethod
-    def _names(self) -> list[str]: ...
+    def _key(self, name: str) -> str: ...
+
+    @abstractmethod
+    def _holds(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def _reading(self, name: str) -> AbstractContextManager[Path]: ...
 
     @abstractmethod
     def _move(self, name: str, to: str) -> None: ...
@@ -114,18 +120,6 @@ class ChainFolder(ChainFiles):
     folder: Path
     apart: bool = False
 
-    def where(self, chain: str) -> str:
-        """Return where a chain is kept, for people."""
-        return str(self.folder / _name(chain))
-
-    def has(self, chain: str) -> bool:
-        """Return whether there is a checkpoint of a chain."""
-        return (self.folder / _name(chain)).exists()
-
-    def reading(self, chain: str, *, before: bool = False) -> AbstractContextManager[Path]:
-        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
-        return nullcontext(self.folder / _name(chain, before=before))
-
     def prepare(self) -> None:
         """See that checkpoints can be kept, before a campaign relies on it."""
         if self.apart:
@@ -136,10 +130,14 @@ class ChainFolder(ChainFiles):
         with self._trouble("listed"):
             sweep_folder(self.folder)
 
-    def _names(self) -> list[str]:
-        with self._trouble("listed"), suppress(FileNotFoundError):
-            return os.listdir(self.folder)
-        return []
+    def _key(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def _holds(self, name: str) -> bool:
+        return (self.folder / name).exists()
+
+    def _reading(self, name: str) -> AbstractContextManager[Path]:
+        return nullcontext(self.folder / name)
 
     def _move(self, name: str, to: str) -> None:
         with self._trouble("written"):
@@ -170,29 +168,6 @@ class ChainObjects(ChainFiles):
 
     address: str
 
-    def where(self, chain: str) -> str:
-        """Return where a chain is kept, for people."""
-        return self._key(_name(chain))
-
-    def has(self, chain: str) -> bool:
-        """Return whether there is a checkpoint of a chain."""
-        return bool(self._ask("read", lambda store: store.exists(self.where(chain))))
-
-    @contextmanager
-    def reading(self, chain: str, *, before: bool = False) -> Iterator[Path]:
-        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
-        with TemporaryDirectory(prefix="metalforge-") as folder:
-            file = Path(folder) / _name(chain)
-
-            def fetch(store: Any) -> None:
-                try:
-                    store.get_file(self._key(_name(chain, before=before)), str(file))
-                except FileNotFoundError:
-                    file.unlink(missing_ok=True)
-
-            self._ask("read", fetch)
-            yield file
-
     def prepare(self) -> None:
         """See that checkpoints can be kept, before a campaign relies on it."""
         probe = new_scratch()
@@ -204,6 +179,26 @@ class ChainObjects(ChainFiles):
         for name in self._names():
             if half_written(name):
                 self._remove(name)
+
+    def _key(self, name: str) -> str:
+        return _below(self.address, name)
+
+    def _holds(self, name: str) -> bool:
+        return bool(self._ask("read", lambda store: store.exists(self._key(name))))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="metalforge-") as folder:
+            file = Path(folder) / name
+
+            def fetch(store: Any) -> None:
+                try:
+                    store.get_file(self._key(name), str(file))
+                except FileNotFoundError:
+                    file.unlink(missing_ok=True)
+
+            self._ask("read", fetch)
+            yield file
 
     def _names(self) -> list[str]:
         def names(store: Any) -> list[str]:
@@ -246,9 +241,6 @@ class ChainObjects(ChainFiles):
             finally:
                 with suppress(CheckpointStoreError):  # what is left of it is swept when the campaign is resumed
                     self._remove(scratch)
-
-    def _key(self, name: str) -> str:
-        return _below(self.address, name)
 
     def _ask(self, verb: str, what: Callable[[Any], T]) -> T:
         """Return what the store answers; the packages behind `fsspec` repeat what fails for a moment."""

@@ -275,23 +275,6 @@ class Energy(EnergySpent, frozen=True, kw_only=True, tag_field="kind", tag="ener
     at: float = 0.0
 
 
-class StageUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How busy a stage was over the run."""
-
-    stage: str
-    substrate: str | None
-    items: int
-    utilisation: float
-    waited_s: float
-
-
-class Utilisation(_Record, frozen=True, kw_only=True, tag="utilisation"):
-    """How busy every stage was, over `window_s` seconds."""
-
-    window_s: float
-    stages: tuple[StageUse, ...]
-
-
 class StageNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of the graph; `isolation` is where it runs: a thread, a process, a node."""
 
@@ -376,7 +359,6 @@ Record: TypeAlias = (
     | Checked
     | Estimated
     | Energy
-    | Utilisation
     | Topology
     | Sampled
     | Interrupted

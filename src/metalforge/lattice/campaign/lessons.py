@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.findings import finding
 from metalforge.campaign.results import load
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.theory import System
 from metalforge.conductor.adopting import TaughtChain

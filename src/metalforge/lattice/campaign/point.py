@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.orders import Snapshot
 from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, Unsound
 from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import Row

@@ -3,6 +3,7 @@
 from math import hypot
 from typing import TYPE_CHECKING
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.report.figure_data import PublishedPlace
 from metalforge.campaign.report.figure_data_of_chains import ChainHistory, plane_of
 from metalforge.campaign.report.html import heading, note, paragraph, section, table
@@ -10,7 +11,7 @@ from metalforge.campaign.report.parts import Figures, PeakReport
 from metalforge.campaign.report.result import CampaignResult, Reported
 from metalforge.campaign.report.words import estimate_text, system_name, system_text
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import with_error
 
 from .advice import known_of, say, size_cautions, spacing_cautions

@@ -31,6 +31,7 @@ from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
 
 if TYPE_CHECKING:
+    from metalforge.campaign.chain_log import ChainLog
     from metalforge.campaign.report.parts import Report
     from metalforge.campaign.running.equipment import Tools
     from metalforge.campaign.running.ladder import PointLadder
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from metalforge.campaign.running.point import PointChain
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
-    from metalforge.campaign.state import ChainLog
     from metalforge.conductor.features import ChainContext
     from metalforge.core.advice import Advisor, ExpectedPeak
 

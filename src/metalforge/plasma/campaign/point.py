@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.monitor import WarmUpVerdict
 from metalforge.campaign.running.point import NOTHING, PointChain, Unsound
-from metalforge.campaign.state import ChainLog
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import CountedWarmUp, Row
 from metalforge.plasma.trajectory import TrajectoryRun

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from metalforge.campaign.analysis.curve import TransitionCurve
+from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.report import sections
 from metalforge.campaign.report.figure_data import (
     ComparedCampaign,
@@ -25,7 +26,7 @@ from metalforge.campaign.report.parts import Figures, Report
 from metalforge.campaign.report.result import CampaignResult, Reported, SystemResult
 from metalforge.campaign.report.words import item_text, system_name
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.core.pages import Paragraphs
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
 from metalforge.statistics.estimate import Estimate, with_error

@@ -15,12 +15,12 @@ from metalforge.campaign.theory import OrderParameter, Start, System, Target, Th
 from metalforge.core.errors import SpecError
 
 if TYPE_CHECKING:
+    from metalforge.campaign.chain_log import ChainLog
     from metalforge.campaign.report.parts import Report
     from metalforge.campaign.running.equipment import Tools
     from metalforge.campaign.running.point import PointChain
     from metalforge.campaign.running.together import LadderBatch
     from metalforge.campaign.spec import CampaignSpec
-    from metalforge.campaign.state import ChainLog
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
 
     from .analysis import PlasmaAnalysis
