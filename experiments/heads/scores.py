@@ -42,7 +42,7 @@ def least_seen(variance: float) -> float:
     return SEEN * sqrt(variance)
 
 
-def tested_kinds(chains: Iterable[ChainContext], **more: Any) -> tuple[TestedKind, ...]:
+def kinds_tested(chains: Iterable[ChainContext], **more: Any) -> tuple[TestedKind, ...]:
     """Return the kinds that chains are of."""
     kinds: dict[tuple[Literal["heatbath", "hmc"], int], list[ChainContext]] = {}
     for chain in chains:

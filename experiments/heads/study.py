@@ -23,7 +23,7 @@ from .evaluation import evaluate, neither_phase, peak_study
 from .fault_gate import gate_study
 from .labels import Example, Labeller, context_of, examples, jittered
 from .report import tables
-from .scores import HeadsEvaluation, tested_kinds
+from .scores import HeadsEvaluation, kinds_tested
 from .training import fitted_before, reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 
@@ -121,7 +121,7 @@ class LatticeHeads:
 def _tested_on(test: Sequence[Example], heads: Sequence[HeadScore]) -> tuple[TestedKind, ...]:
     """Return the kinds of chains with the heads that were tested on them."""
     kinds = []
-    for kind in tested_kinds([context_of(e.chain.entry) for e in test if not e.chain.entry.fault]):
+    for kind in kinds_tested([context_of(e.chain.entry) for e in test if not e.chain.entry.fault]):
         moves = "sweeps" if kind.algorithm == "heatbath" else "trajectories"
         names = {s.name for s in heads if s.of == moves and (kind.flavors or s.name != "cg_estimate")}
         kinds.append(msgspec.structs.replace(kind, heads=tuple(sorted(names))))

@@ -64,8 +64,7 @@ CAMPAIGNS: dict[str, CampaignSpec] = {
         ),
     )
 }  # fmt: skip
-"""All deterministic. The heads of those that are named `hmc` and `quarks` are trusted: they end warm-ups."""
-TRUSTING = ("hmc", "quarks")
+"""All deterministic."""
 
 RUNS: dict[str, tuple[ChainSpec, dict[str, int]]] = {
     "rhmc": (

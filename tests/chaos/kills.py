@@ -152,7 +152,7 @@ def run_differences(whole: ChainRun, run: ChainRun) -> list[str]:
 
 
 def _warm_ups(state: CampaignState) -> list[tuple]:
-    return sorted((d.chain, d.step, d.by, d.value) for d in state.decisions if d.what == "warmup-ends")
+    return sorted((d.chain, d.step, d.by) for d in state.decisions if d.what == "warmup-ends")
 
 
 def _readings(state: CampaignState) -> dict[tuple[str, int], dict[str, float]]:

@@ -17,7 +17,6 @@ import msgspec
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
-from metalforge.conductor import standing
 from metalforge.conductor.shipped import default_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.campaign import precision
@@ -27,9 +26,8 @@ from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
 from metalforge.plasma.trajectory import TrajectoryRun
 from reference.spoiled_chains import faults_at
-from reference.trusted_heads import scores
 
-from .campaigns import CAMPAIGNS, RUNS, TRUSTING
+from .campaigns import CAMPAIGNS, RUNS
 
 LONGEST_S = 600
 """After this a process is ended by an alarm: it hung."""
@@ -144,8 +142,6 @@ def perform(job: Job) -> int:
 
 def _campaign(job: Job) -> bool:
     directory = Path(job.directory)
-    if job.campaign.startswith(TRUSTING):
-        _trust()
     journal = directory / JOURNAL
     # One that died before its first record was whole is begun again, as the refusal to resume it says.
     there = journal.exists() and b"\n" in journal.read_bytes()
@@ -166,11 +162,6 @@ def _run(job: Job) -> bool:
     there = (Path(job.directory) / CHECKPOINT).exists()
     run = Generation.resume(Path(job.directory)) if there else Generation(Chain(chain), Task(out=job.directory, **task))
     return run.run(should_stop=lambda: bool(asked), checkpoint_every_s=0.0)
-
-
-def _trust() -> None:
-    """Let more heads act."""
-    standing.default_scores = scores
 
 
 def _beside(directory: Path, ending: str) -> Path:

@@ -25,7 +25,7 @@ def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
 
 @pytest.mark.long
 def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp_path):
-    """Four flavours on 8^3 x 4: steps tuned and frozen, heads outside their domain recorded, two of them judged.
+    """Four flavours on 8^3 x 4: steps tuned and frozen, heads outside their domain recorded and not followed.
 
     2000 trajectories of tau_int about 50 show where Re L rises and the condensate falls. They establish no beta_c, and
     must not seem to.
@@ -40,8 +40,7 @@ def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp
             assert chain.column("accepted").mean() > 0.5
             assert chain.column("cg_iterations").min() > 0
     assert not any(d.trusted for d in state.decisions if d.what == "warmup-ends")
-    judged = {d.by: d for d in state.decisions if d.what == "judged"}
-    assert set(judged) == {"cg_estimate", "rejection"}
+    assert not any(d.trusted for d in state.heads.values())
     result = result_of(state)
     assert result.observable == "re_loop"
     assert not result.headline.established

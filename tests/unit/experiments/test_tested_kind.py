@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.heads.scores import tested_kinds
+from experiments.heads.scores import kinds_tested
 from metalforge.conductor.features import ChainContext
 
 SWEEPS = [ChainContext(beta=5.1, dims=(n_s, n_s, n_s, n_t)) for n_s, n_t in ((4, 2), (8, 2), (8, 4), (16, 4))]
@@ -10,7 +10,7 @@ SEA = ChainContext(beta=5.1, dims=(4, 4, 4, 2), algorithm="hmc", flavors=4, mass
 
 
 def test_kinds_are_made_of_chains_and_know_their_like():
-    sweeps, sea = tested_kinds([*SWEEPS, SEA])
+    sweeps, sea = kinds_tested([*SWEEPS, SEA])
     assert (sweeps.algorithm, sweeps.n_t, sweeps.aspect) == ("heatbath", (2, 4), (2.0, 4.0))
     assert (sea.algorithm, sea.flavors) == ("hmc", 4)
     assert sweeps.lacks(ChainContext(beta=6.0, dims=(12, 12, 12, 4), start="cold")) is None
@@ -28,8 +28,8 @@ def test_kinds_are_made_of_chains_and_know_their_like():
     ],
 )
 def test_what_a_chain_has_that_none_had_is_said(other, word):
-    (sweeps,) = tested_kinds(SWEEPS)
+    (sweeps,) = kinds_tested(SWEEPS)
     chain = ChainContext(**{"beta": 5.1, "dims": (8, 8, 8, 4), **other})
     assert word in sweeps.lacks(chain)
-    (leapfrog,) = tested_kinds([SEA], integrators=("leapfrog",))
+    (leapfrog,) = kinds_tested([SEA], integrators=("leapfrog",))
     assert "omelyan2" in leapfrog.lacks(SEA, "omelyan2")

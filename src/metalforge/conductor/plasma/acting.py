@@ -9,19 +9,18 @@ rule alone, and `why_not` says why.
 import math
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import as_file, files
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from metalforge.conductor.shipped import FOLDER, shipped_weights
 from metalforge.core.arrays import Doubles
 from metalforge.plasma.observables import Quoted
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.replicas import at_border, found_together, said_enough
 from metalforge.plasma.run import PlasmaRun, Watch
 from metalforge.plasma.spec import SAMPLE_TIME, PlasmaSpec
-from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
 from .frames import FRAME_TIME, SETTLED, Looks, PlasmaFrames
@@ -41,11 +40,8 @@ class ShippedTransport(NamedTuple):
 @cache
 def shipped_transport() -> ShippedTransport:
     """Return the transport heads of the package."""
-    folder = files("metalforge.conductor") / "data"
-    with as_file(folder / f"{LAYOUT}.safetensors") as path:
-        weights = load_weights(path)
-    scores = msgspec.json.decode((folder / f"{LAYOUT}.json").read_bytes(), type=TransportScores)
-    return ShippedTransport(weights, scores)
+    scores = msgspec.json.decode((FOLDER / f"{LAYOUT}.json").read_bytes(), type=TransportScores)
+    return ShippedTransport(shipped_weights(LAYOUT), scores)
 
 
 class WindowReader:
