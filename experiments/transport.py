@@ -21,10 +21,10 @@ from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.plasma import (
+    MeanWithError,
     PlasmaJob,
     PlasmaRun,
     PlasmaSpec,
-    Quoted,
     Transport,
     TransportSegment,
     merged,
@@ -216,7 +216,7 @@ def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Re
         table.append(_cells(point, found, fluid, _joined(point, theirs) if theirs else None))
         published = references(found.gamma_measured.mean, point.kappa)
         for name in ("diffusion_infinite", "viscosity"):
-            figure: Quoted = getattr(found, name)
+            figure: MeanWithError = getattr(found, name)
             if figure.error is None:
                 continue
             interval = Interval(figure.mean, figure.mean - 2 * figure.error, figure.mean + 2 * figure.error)
@@ -270,5 +270,5 @@ def _cells(
     }
 
 
-def _quoted(figure: Quoted) -> str:
+def _quoted(figure: MeanWithError) -> str:
     return f"{figure.mean:.4g}" if figure.error is None else with_error(figure.mean, figure.error)

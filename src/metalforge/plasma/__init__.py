@@ -12,7 +12,7 @@ Conventions, the same everywhere:
 
 from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
-from .observables import Quoted
+from .observables import MeanWithError
 from .references import Reference, references
 from .replicas import PlasmaReplicas
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
@@ -24,13 +24,13 @@ __all__ = [
     "MASS",
     "Correlations",
     "LostParticleError",
+    "MeanWithError",
     "Particles",
     "PlasmaJob",
     "PlasmaReplicas",
     "PlasmaRun",
     "PlasmaSpec",
     "PlasmaSummary",
-    "Quoted",
     "Reference",
     "Transport",
     "TransportSegment",

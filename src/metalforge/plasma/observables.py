@@ -29,19 +29,19 @@ _AT = {name: i for i, name in enumerate(PARTICLE_SUMS)}
 _TENSOR = ("xx", "yy", "zz", "xy", "yz", "zx")
 
 
-class Quoted(msgspec.Struct, frozen=True, kw_only=True):
+class MeanWithError(msgspec.Struct, frozen=True, kw_only=True):
     """A mean with its error; None where a run is too short for one."""
 
     mean: float
     error: float | None
 
 
-def quoted(series: Floats) -> Quoted:
+def quoted(series: Floats) -> MeanWithError:
     """Return the mean of samples with its Gamma-method error."""
     if series.size < MIN_LENGTH:
-        return Quoted(mean=float(series.mean()), error=None)
+        return MeanWithError(mean=float(series.mean()), error=None)
     found = gamma_method(series)
-    return Quoted(mean=found.mean, error=found.error)
+    return MeanWithError(mean=found.mean, error=found.error)
 
 
 def phi_at_cutoff(spec: PlasmaSpec) -> float:

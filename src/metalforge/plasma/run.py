@@ -23,7 +23,16 @@ from metalforge.native.engine import Engine, ParticleSamples
 from .box import Asked, begin
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
-from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
+from .observables import (
+    SERIES,
+    MeanWithError,
+    WaveVectors,
+    mode_powers,
+    pair_distribution,
+    quoted,
+    series_of,
+    thermodynamics,
+)
 from .references import Reference, references
 from .spec import PlasmaSpec
 from .transport import Transport, TransportSegment, segment_of, transport
@@ -72,18 +81,18 @@ class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a run found."""
 
-    gamma_measured: Quoted
+    gamma_measured: MeanWithError
     """Of the temperature that NVE found: what the other numbers belong to."""
-    u_over_gamma: Quoted
+    u_over_gamma: MeanWithError
     """Potential energy of pairs per particle, in Q^2/(4 pi eps0 a), with its tail."""
-    pressure: Quoted
+    pressure: MeanWithError
     """beta P / n, with its tail."""
-    diffusion: Quoted
+    diffusion: MeanWithError
     """D_N* of this box, by displacements; `diffusion_vacf` is the same by velocities."""
-    diffusion_vacf: Quoted
-    diffusion_infinite: Quoted
+    diffusion_vacf: MeanWithError
+    diffusion_infinite: MeanWithError
     """D* of an infinite box and after infinite time."""
-    viscosity: Quoted
+    viscosity: MeanWithError
     """eta*."""
     energy_drift_kt: float
     """The slope of the energy times the length of the run, in kT a particle."""
@@ -91,7 +100,7 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The energy's fluctuation in kT a particle."""
     references: dict[str, tuple[Reference, ...]]
     """What was published for a fluid of this coupling, by name."""
-    s_max: Quoted
+    s_max: MeanWithError
     """The largest S(k), over a bin of k, and the k it is at; the error is that of the noise of its modes."""
     s_max_k: float
     crystalline: bool
@@ -202,14 +211,16 @@ class PlasmaRun:
         powers = self._powers / max(1, self._looks)
         return k, np.bincount(at, powers) / np.bincount(at)
 
-    def structure_peak(self) -> tuple[float, Quoted]:
+    def structure_peak(self) -> tuple[float, MeanWithError]:
         """Return where S(k) is largest, over bins of k, and how large; a mode's |rho_k|^2 scatters by its mean."""
         bins = (self._waves.lengths / PEAK_WIDTH).astype(int)
         counts = np.maximum(1, np.bincount(bins))
         means = np.bincount(bins, self._powers / max(1, self._looks)) / counts
         at = int(np.argmax(means))
         k = float(self._waves.lengths[bins == at].mean())
-        return k, Quoted(mean=float(means[at]), error=float(means[at] / math.sqrt(counts[at] * max(1, self._looks))))
+        return k, MeanWithError(
+            mean=float(means[at]), error=float(means[at] / math.sqrt(counts[at] * max(1, self._looks)))
+        )
 
     def has_sample(self, line: dict[str, Any]) -> bool:
         """Whether a line of a trace is the last sample of this run, or one before it."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .observables import STRESSES, Quoted
+from .observables import STRESSES, MeanWithError
 from .references import einstein_frequency
 from .spec import DENSITY, MASS, PlasmaSpec
 from .spectrum import plateau
@@ -64,14 +64,14 @@ class TransportSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Transport(msgspec.Struct, frozen=True, kw_only=True):
     """Transport coefficients at the coupling that was measured; errors are None where there are too few segments."""
 
-    gamma_measured: Quoted
-    diffusion: Quoted
+    gamma_measured: MeanWithError
+    diffusion: MeanWithError
     """D_N*, by displacements."""
-    diffusion_vacf: Quoted
+    diffusion_vacf: MeanWithError
     """The same, by velocities."""
-    diffusion_infinite: Quoted
+    diffusion_infinite: MeanWithError
     """D*, of an infinite box and after infinite time."""
-    viscosity: Quoted
+    viscosity: MeanWithError
     """eta*."""
     runs: int
     segments: int
@@ -175,21 +175,21 @@ def transport(spec: PlasmaSpec, runs: Sequence[Sequence[TransportSegment]]) -> T
     estimate = _Estimate(spec, every[0].time)
     value, fit_error, terms = estimate(table, weight)
     error = _jackknife(_groups(runs), lambda kept: estimate(table[kept], weight[kept])[0])
-    quoted = [Quoted(mean=float(v), error=None) for v in value]
+    quoted = [MeanWithError(mean=float(v), error=None) for v in value]
     if error is not None:
-        quoted = [Quoted(mean=float(v), error=float(e)) for v, e in zip(value, error, strict=True)]
+        quoted = [MeanWithError(mean=float(v), error=float(e)) for v, e in zip(value, error, strict=True)]
     gamma, by_msd, by_vacf, infinite, viscosity = quoted
     eta_error = max(viscosity.error or 0.0, fit_error)
     if by_msd.error is not None and infinite.error is not None:
         # D - D_N goes as 1/(nu + D): the error of eta is in it, which a jackknife alone does not see.
         added = (infinite.mean - by_msd.mean) * eta_error / (viscosity.mean + infinite.mean)
-        infinite = Quoted(mean=infinite.mean, error=max(infinite.error, math.hypot(by_msd.error, added)))
+        infinite = MeanWithError(mean=infinite.mean, error=max(infinite.error, math.hypot(by_msd.error, added)))
     return Transport(
         gamma_measured=gamma,
         diffusion=by_msd,
         diffusion_vacf=by_vacf,
         diffusion_infinite=infinite,
-        viscosity=Quoted(mean=viscosity.mean, error=eta_error),
+        viscosity=MeanWithError(mean=viscosity.mean, error=eta_error),
         runs=len(runs),
         segments=int(weight.sum()),
         segment_time=every[0].time,

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-from experiments.chains import measured
 
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import ChainFaultError, IrreproducibleError
@@ -80,17 +79,6 @@ def test_an_early_end_of_a_warm_up_freezes():
     run.end_warmup()
     assert run.step().phase == "measure"
     assert run.measured == 1
-
-
-def test_measured_rows_are_those_of_the_chain_alone():
-    rows = measured(run_of(SWEEPS, ("plaquette", "polyakov_re")), 4)
-    chain = Chain(SWEEPS)
-    for _ in range(9):
-        chain.update()
-    for row in rows:
-        chain.update()
-        seen = measure(chain.field)
-        assert row.tolist() == [seen.plaquette, seen.polyakov_re]
 
 
 def test_observables_that_are_not_numbers_are_a_fault(monkeypatch):

@@ -16,7 +16,7 @@ import numpy as np
 
 from metalforge.conductor.shipped import FOLDER, shipped_weights
 from metalforge.core.arrays import Doubles
-from metalforge.plasma.observables import Quoted
+from metalforge.plasma.observables import MeanWithError
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.replicas import at_border, found_together, said_enough
 from metalforge.plasma.run import PlasmaRun, Watch
@@ -83,7 +83,7 @@ class HeadStop:
         known = [one for one in said if one is not None]
         return np.mean(known, axis=0) if known and len(known) == len(said) else None
 
-    def weighed(self, runs: Sequence[PlasmaRun]) -> tuple[Quoted, Quoted] | None:
+    def weighed(self, runs: Sequence[PlasmaRun]) -> tuple[MeanWithError, MeanWithError] | None:
         """Return D* and eta* with the readings weighed in; None without any."""
         readings = self.readings
         if readings is None:
@@ -97,7 +97,7 @@ class HeadStop:
             error = math.inf if own.error is None or not math.isfinite(own.error) else own.error / own.mean
             weight = 1 / noise**2 + (0.0 if math.isinf(error) else 1 / error**2)
             log = (said / noise**2 + (0.0 if math.isinf(error) else math.log(own.mean) / error**2)) / weight
-            made.append(Quoted(mean=math.exp(log), error=math.exp(log) / math.sqrt(weight)))
+            made.append(MeanWithError(mean=math.exp(log), error=math.exp(log) / math.sqrt(weight)))
         return made[0], made[1]
 
     def __call__(self, runs: Sequence[PlasmaRun]) -> bool:
