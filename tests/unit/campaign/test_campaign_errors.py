@@ -149,11 +149,11 @@ def test_a_campaign_that_cannot_be_opened_or_resumed_holds_no_file(tmp_path, mon
         pass
     before = set(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as broken:
-        broken.setattr("metalforge.campaign.running.campaign._write_spec", dead)
+        broken.setattr("metalforge.campaign.running.campaign.write_spec", dead)
         with pytest.raises(OSError, match="Input/output"):
             Campaign.open(ROUNDS, tmp_path / "new")
     with monkeypatch.context() as broken:
-        broken.setattr("metalforge.campaign.running.campaign._check_bits", dead)
+        broken.setattr("metalforge.campaign.running.campaign.check_bits", dead)
         with pytest.raises(OSError, match="Input/output"):
             Campaign.resume(tmp_path / "run")
     assert set(os.listdir("/proc/self/fd")) == before

@@ -11,7 +11,7 @@ from metalforge.campaign.analysis.evidence import EXCHANGE, PlannedPoints, Want,
 from metalforge.campaign.analysis.selection import prepare
 from metalforge.campaign.calling import SOCKET
 from metalforge.campaign.chain_log import ladders_of
-from metalforge.campaign.running import sleeping
+from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, couplings_of, refined
 from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
@@ -127,7 +127,7 @@ def test_ladders_run_on_processes_as_on_threads(whole, tmp_path):
 
 
 def test_a_ladder_may_sleep(tmp_path, monkeypatch):
-    monkeypatch.setattr(sleeping, "reason_to_wake", lambda state, dims: None)
+    monkeypatch.setattr(planner, "reason_to_wake", lambda state, dims: None)
     screening = msgspec.structs.replace(LADDERS.screening, variance=5.0)
     state = ran(msgspec.structs.replace(LADDERS, ordering="E", screening=screening), tmp_path / "run")
     assert ladders(state)

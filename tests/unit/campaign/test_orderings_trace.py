@@ -16,7 +16,7 @@ import pytest
 from metalforge.campaign.analysis.transition import locate
 from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
 from metalforge.campaign.running import campaign as running
-from metalforge.campaign.running import sleeping
+from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.graph import Check
 from metalforge.campaign.running.producer import Producer
@@ -199,7 +199,7 @@ def test_d_checks_every_configuration_and_has_no_screen(runs):
 
 
 def test_e_sleeps_below_the_threshold_and_earlier_with_a_larger_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(sleeping, "reason_to_wake", lambda state, dims: None)
+    monkeypatch.setattr(planner, "reason_to_wake", lambda state, dims: None)
     awake = changed(ordering="E", budget={"trajectories": 1200})
     runs = {
         variance: trace(changed(awake, screening={"variance": variance}), tmp_path / str(variance))
