@@ -28,11 +28,12 @@ from metalforge.campaign.store.records import Decided, Rows
 from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.point import LatticePoint
+from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 
-from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, spread, words
+from .protocol import Progress, Result, ResultRow, Settings, experiment, in_processes, row_of, shown, words
 
 BLOCK = 50
 """Updates of a block, as campaigns have by default."""
@@ -204,7 +205,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         progress(
             number, len(cases), f"{case.chains} chains of {case.name} with every fault, {case.sound} sound updates"
         )
-        seen = list(spread(looked_at, tasks_of(case, settings.seed), here=settings.quick))
+        seen = list(in_processes(looked_at, tasks_of(case, settings.seed), 1 if settings.quick else default_threads()))
         for fault in FAULTS:
             found = [one for s in seen for one in s.found if one.fault == fault]
             share = wilson(sum(bool(one.by) for one in found), len(found))

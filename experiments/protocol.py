@@ -19,7 +19,6 @@ import msgspec
 from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
-from metalforge.native import default_threads
 from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
@@ -194,11 +193,6 @@ def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int) -> Ite
     # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
         yield from pool.map(job, given)
-
-
-def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool) -> Iterator[B]:
-    """Give the results in order: made here, or in a process per core."""
-    return in_processes(function, tasks, 1 if here else default_threads())
 
 
 def rows_of(rows: Sequence[ResultRow], **wanted: object) -> list[ResultRow]:

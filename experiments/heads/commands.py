@@ -16,7 +16,7 @@ from metalforge.conductor.shipped import Provenance, save_with_provenance
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
 
-from .corpus_file import Corpus
+from .corpus import Corpus
 from .study import LatticeHeads
 from .transition_fit import as_toml, fit_curve, peaks_of
 

@@ -31,8 +31,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .baselines import says
-from .head_kinds import TRAJECTORIES, label_of
-from .labels import WARMING, Equilibrium, Example, Labeller
+from .labels import TRAJECTORIES, WARMING, Equilibrium, Example, Labeller, label_of
 from .predictions import values_of
 from .scores import StopRule, StopStudy, over_couplings
 from .training import Trained

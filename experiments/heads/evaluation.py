@@ -26,14 +26,11 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 
 from .baselines import baselines_for
-from .head_kinds import TRAJECTORIES, label_of
-from .labels import Example, jittered, supposing
-from .predictions import layout_of, predictions, values_of
-from .routes import ROUTES, Route
+from .labels import TRAJECTORIES, Example, jittered, label_of, supposing
+from .predictions import ROUTES, Route, layout_of, predictions, values_of
 from .scores import PeakScore, PeakSpread
 from .training import Trained, label_rows, reservoir, train_heads
-from .transition_fit import LatticePeak, without
-from .two_loop import two_loop_peak
+from .transition_fit import LatticePeak, two_loop_peak, without
 
 ACCURACY = ("thermalization", "phase")
 """Labels whose answer is taken as yes or no."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from metalforge.conductor.features import SWEEPS
 from metalforge.core.arrays import Doubles
 
-from .head_kinds import label_of
-from .labels import RELAXED, Example
+from .labels import RELAXED, Example, label_of
 from .predictions import values_of
 from .scores import FaultGate, FaultScore
 from .training import Trained

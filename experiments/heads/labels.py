@@ -1,4 +1,4 @@
-"""The labels of every head, from measurement only: never from an earlier decision.
+r"""The labels of every head, from measurement only: never from an earlier decision.
 
 The equilibrium of a coupling is that of the later halves of all its chains. Where hot and cold ones differ by more than
 `AGREES` errors, in the plaquette or in |L|, it is not known, and no label is made of it. `LABELS` says how each is
@@ -9,8 +9,10 @@ anomaly only.
 labels. Frames know a chain up to their own row only; labels are of whole couplings, all chains together.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from math import log
 from typing import NamedTuple, TypeAlias
 
@@ -25,7 +27,20 @@ from metalforge.core.advice import ExpectedPeak
 from metalforge.core.rows import PHASES
 from metalforge.statistics.gamma import pooled_tau
 
-from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Place
+from .corpus import ChainEntry, ChainRecord, Corpus, Dims, Place
+
+_TABLES = tomllib.loads(files("metalforge.conductor").joinpath("data/layouts.toml").read_text("utf-8"))
+_HEADS = [head for heads in _TABLES.values() for head in heads]
+LABEL_OF: dict[str, str] = {head["name"]: head["like"] for head in _HEADS if "like" in head and "label" not in head}
+"""The head whose label another shares."""
+TRAJECTORIES = {head["name"] for head in _HEADS if head.get("on") == "trajectories"}
+"""Heads that are trained and tested on trajectories; all others are on sweeps."""
+
+
+def label_of(head: str) -> str:
+    """Return the name of a head's label: its own, or that of the head it shares one with."""
+    return LABEL_OF.get(head, head)
+
 
 Doubles: TypeAlias = NDArray[np.float64]
 WINDOW: Mapping[str, int] = {"heatbath": SWEEPS, "hmc": 5}

@@ -10,6 +10,9 @@ it, and the curve travels with the head. Sigmoid and softmax heads are fitted to
 4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
 logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
 a head said of clusters left out is kept, for the rule that ends warm-ups (`early_stop`).
+
+The base is piecewise linear between knots at equal shares of the values that occur, a least squares fit that is
+smoothed by its second differences. Beyond its ends it is constant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +38,42 @@ from metalforge.reservoir.readout import NormalEquations, Readout
 from metalforge.reservoir.training import collect
 from metalforge.reservoir.weights import EsnWeights, Ranges
 
-from .curves import curve_at, fit_curve_over
-from .head_kinds import TRAJECTORIES, label_of
-from .labels import Example
+from .labels import TRAJECTORIES, Example, label_of
+
+KNOTS = 16
+SMOOTH = 1e-3
+"""Weight of squared second differences, for every row."""
+
+
+def in_own_unit(feature: str, inputs: Doubles) -> Doubles:
+    """Return a feature of inputs (rows, features) in its own unit."""
+    place = [f.name for f in SCHEMA.features].index(feature)
+    return np.asarray(inputs[:, place] * SCHEMA.features[place].scale + SCHEMA.features[place].offset)
+
+
+def curve_at(curve: HeadBase, inputs: Doubles) -> Doubles:
+    """Return a curve's values for inputs (rows, features)."""
+    at, values = zip(*curve.knots, strict=True)
+    return np.asarray(np.interp(in_own_unit(curve.feature, inputs), at, values))
+
+
+def fit_curve_over(feature: str, inputs: Doubles, labels: Doubles, *, knots: int = KNOTS) -> HeadBase:
+    """Return the curve over a feature that is nearest to labels of rows of inputs."""
+    x = in_own_unit(feature, inputs)
+    at = np.unique(np.quantile(np.unique(x), np.linspace(0, 1, knots)))
+    if len(at) < 2:
+        return HeadBase(feature=feature, knots=((float(at[0]), float(labels.mean())),))
+    i = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 2)
+    share = np.clip((x - at[i]) / (at[i + 1] - at[i]), 0.0, 1.0)
+    matrix, right = np.zeros((len(at), len(at))), np.zeros(len(at))
+    for a, wa in ((i, 1 - share), (i + 1, share)):
+        np.add.at(right, a, wa * labels)
+        for b, wb in ((i, 1 - share), (i + 1, share)):
+            np.add.at(matrix, (a, b), wa * wb)
+    bend = np.diff(np.eye(len(at)), 2, axis=0)
+    values = np.linalg.solve(matrix + SMOOTH * len(x) * bend.T @ bend + 1e-9 * np.eye(len(at)), right)
+    return HeadBase(feature=feature, knots=tuple((float(a), float(v)) for a, v in zip(at, values, strict=True)))
+
 
 RIDGES = tuple(10.0**k for k in range(-1, 6))
 UNITS = 128

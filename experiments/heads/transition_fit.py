@@ -5,15 +5,22 @@ the largest susceptibility of |L|; the peak of the joint curve has a place, an e
 The peaks of an N_t give its place in large volumes, one finite-size term for all; the curve through those has the
 variable and the degree that are off least for an N_t left out. With four N_t and few forms to choose from that error is
 a little too small.
+
+Beside it stands the published two-loop curve of asymptotic scaling, a lambda = f(beta), through one known point.
+
+    f(beta) = (6 b_0 / beta)^(-b_1 / 2 b_0^2) exp(-beta / 12 b_0),    b_0 = 11 / 16 pi^2,  b_1 = 102 / (16 pi^2)^2
+
+so that a peak at beta_1 on N_1 means f(beta_2) = f(beta_1) N_1 / N_2 on N_2.
 """
 
 from collections.abc import Sequence
-from math import log, prod
+from math import log, pi, prod
 from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import tomli_w
+from scipy.optimize import brentq
 
 from metalforge.conductor.scaling import VARIABLES, KnownExtent, ScalingCurve
 from metalforge.core.errors import SpecError
@@ -21,7 +28,22 @@ from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import ChainRows, join, variance
 from metalforge.statistics.peak import half_width, refined_maxima
 
-from .corpus_file import ChainRecord, Dims
+from .corpus import ChainRecord, Dims
+
+B_0, B_1 = 11 / (16 * pi**2), 102 / (16 * pi**2) ** 2
+
+
+def two_loop(beta: float) -> float:
+    """Return log(a lambda) of asymptotic scaling."""
+    return -B_1 / (2 * B_0**2) * log(6 * B_0 / beta) - beta / (12 * B_0)
+
+
+def two_loop_peak(n_t: int, known: tuple[int, float]) -> float:
+    """Return the coupling of the peak on N_t that asymptotic scaling gives from a `known` (N_t, coupling)."""
+    n_known, beta = known
+    wanted = two_loop(beta) + log(n_known / n_t)
+    return float(brentq(lambda b: two_loop(b) - wanted, 1.0, 50.0))
+
 
 REACH = 4.0
 """Couplings that are joined: within so many 1 / sd(E) of the largest susceptibility, one on either side at least."""

@@ -9,12 +9,9 @@ from metalforge.core.schema import HeadLayout
 from metalforge.native.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 
-from .corpus import PlasmaCorpus, PlasmaEntry, PlasmaRecord
-from .corpus_runs import record_plasma
-from .grids import PLASMA_GRIDS, plasma_entries
-from .report import evaluate_transport, transport_tables
+from .corpus import PLASMA_GRIDS, PlasmaCorpus, PlasmaEntry, PlasmaRecord, plasma_entries, record_plasma
+from .evaluation import evaluate_transport, parts_of, transport_tables
 from .scores import TransportEvaluation
-from .tasks import parts_of
 from .training import heads_of, train_transport
 
 

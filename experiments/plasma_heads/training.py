@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from experiments.heads import routes as heads_routes
-from experiments.heads.routes import outputs_of, states_on_npu, without_memory
+from experiments.heads import predictions as lattice
+from experiments.heads.predictions import outputs_of, states_on_npu, without_memory
 from experiments.heads.training import reservoir
 from metalforge.conductor.layouts import layout
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED, PlasmaFrames
@@ -25,8 +25,8 @@ from metalforge.reservoir.readout import NormalEquations, Readout
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
+from .baselines import label_of_run
 from .corpus import PlasmaRecord
-from .windows import label_of_run
 
 RIDGES = tuple(10.0**k for k in range(-7, 5))
 SHARES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -34,9 +34,9 @@ UNITS = 128
 FOLDS = 8
 BEGIN: tuple[Mapping[str, float], ...] = ({"msd_40": 1.0}, {"msd_0.4": 1.0, "msd_40": -1.0})
 """Where each readout begins: weights of features in their own units."""
-Route: TypeAlias = heads_routes.Route | Literal["no-reservoir"]
-ROUTES: tuple[Route, ...] = (*heads_routes.ROUTES, "no-reservoir")
-"""Those of `routes`, and a ridge on the means of frames."""
+Route: TypeAlias = lattice.Route | Literal["no-reservoir"]
+ROUTES: tuple[Route, ...] = (*lattice.ROUTES, "no-reservoir")
+"""Those of the lattice, and a ridge on the means of frames."""
 
 
 class TransportFit(NamedTuple):

@@ -3,13 +3,13 @@
 import msgspec
 import numpy as np
 
-from experiments.heads.corpus_file import ChainEntry, ChainRecord, Corpus
+from experiments.heads.corpus import ChainEntry, ChainRecord, Corpus
 from metalforge.conductor.scaling import transition_of
 
 MEMORY = 0.6
 """Correlation of neighbouring updates: tau_int is (1 + MEMORY) / (2 (1 - MEMORY)) = 2."""
 TAU = 2.0
-MADE = {"algorithm": "heatbath", "part": "train", "seed": 2026}
+MADE = {"algorithm": "heatbath", "part": "train", "seed": 2026, "length": 1.0, "mass": 0.0}
 
 
 def noise(rng, n, size, memory=MEMORY):

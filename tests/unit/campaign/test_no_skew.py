@@ -4,8 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from experiments.heads.corpus_file import ChainEntry
-from experiments.heads.corpus_runs import record
+from experiments.heads.corpus import ChainEntry, record
 from experiments.heads.labels import frames_of
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
@@ -38,6 +37,7 @@ def of_corpus(spec, log):
         seed=spec.seed,
         stream=log.stream,
         updates=log.rows,
+        mass=0.0,
         algorithm=spec.theory.algorithm,
         length=spec.theory.tau,
         warmup=log.warmup if spec.theory.algorithm == "hmc" else 0,

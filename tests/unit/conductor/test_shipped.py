@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.heads.routes import ROUTES
+from experiments.heads.predictions import ROUTES
 from experiments.heads.scores import chains_to_see, shipped_evaluation
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from experiments.attacks.victim import Victim, effective_weights, input_slope
+from experiments.attacks import Victim, effective_weights, input_slope
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.activations import activation

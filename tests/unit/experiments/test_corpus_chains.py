@@ -8,10 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from experiments.heads import corpus_grids
-from experiments.heads.corpus_file import Corpus
-from experiments.heads.corpus_grids import CorpusGrid, CorpusSpec, corpus_spec
-from experiments.heads.corpus_runs import record
+from experiments.heads import corpus as corpus_grids
+from experiments.heads.corpus import Corpus, CorpusGrid, CorpusSpec, corpus_spec, record
 from metalforge.conductor.features import SEEN
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import study

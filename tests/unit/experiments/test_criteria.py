@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.heads.baselines import CRITERIA, says
-from experiments.heads.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord
+from experiments.heads.corpus import TRAJECTORIES, ChainEntry, ChainRecord
 from experiments.heads.labels import Example
 
 N = 200
@@ -12,7 +12,16 @@ N = 200
 
 def chain_with(plaquette):
     entry = ChainEntry(
-        part="test", beta=5.0, dims=(4, 4, 4, 2), start="cold", seed=1, stream=0, updates=N, algorithm="hmc"
+        part="test",
+        beta=5.0,
+        dims=(4, 4, 4, 2),
+        start="cold",
+        seed=1,
+        stream=0,
+        updates=N,
+        algorithm="hmc",
+        length=1.0,
+        mass=0.0,
     )
     series = np.full((len(TRAJECTORIES), N), np.nan, np.float32)
     series[0] = plaquette

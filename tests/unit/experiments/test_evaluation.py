@@ -11,8 +11,7 @@ from experiments.heads.baselines import baselines_for
 from experiments.heads.early_stop import IN_A_ROW, choose_factor, stop_study
 from experiments.heads.evaluation import evaluate, neither_phase, peak_study
 from experiments.heads.fault_gate import gate_study
-from experiments.heads.predictions import predictions
-from experiments.heads.routes import ROUTES
+from experiments.heads.predictions import ROUTES, predictions
 from experiments.heads.scores import HeadsEvaluation
 from experiments.heads.study import labelled
 from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads

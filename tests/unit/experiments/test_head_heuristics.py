@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.heads import heuristics
-from experiments.heads.heuristics import (
+from experiments.heads import baselines as heuristics
+from experiments.heads.baselines import (
     anomaly,
     cg_iterations,
     deconfined_probability,

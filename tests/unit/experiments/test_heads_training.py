@@ -4,10 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from experiments.heads.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord
+from experiments.heads.corpus import TRAJECTORIES, ChainEntry, ChainRecord
 from experiments.heads.labels import Example
-from experiments.heads.predictions import values_of
-from experiments.heads.routes import without_memory
+from experiments.heads.predictions import values_of, without_memory
 from experiments.heads.training import fitted_before, reservoir, train_heads
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
@@ -46,6 +45,8 @@ def example(rng: np.random.Generator, beta: float, *, ambiguous: bool = False, s
         seed=1,
         stream=0,
         updates=N,
+        length=1.0,
+        mass=0.0,
         algorithm="heatbath" if sweeps else "hmc",
     )
     chain = ChainRecord(entry=entry, series=np.full((len(TRAJECTORIES), N), np.nan, np.float32))

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from experiments.heads.head_kinds import LABEL_OF
 from experiments.heads.labels import (
+    LABEL_OF,
     LABELS,
     NEAR,
     Labeller,

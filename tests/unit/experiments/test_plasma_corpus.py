@@ -4,9 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry
-from experiments.plasma_heads.corpus_runs import record_plasma
-from experiments.plasma_heads.windows import label_of_run, window_numbers
+from experiments.plasma_heads.baselines import label_of_run, window_numbers
+from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry, record_plasma
 from metalforge.conductor.plasma.frames import COLUMNS, SETTLED
 from metalforge.core.errors import SpecError
 from reference.made_up_plasmas import made_corpus, made_run, state

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.hybrid_tanh import linear_probe
-from experiments.rectifiers import Rectified, ScaleTrick
+from experiments.hybrid_tanh import Rectified, ScaleTrick, linear_probe
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import Activation, EmulatedDevice

@@ -11,9 +11,14 @@ import pytest
 from experiments.markdown import made_page
 from experiments.plasma_heads.baselines import StateCurve, state_baselines, two_numbers
 from experiments.plasma_heads.corpus import PlasmaCorpus
-from experiments.plasma_heads.early_stop import Gauss, progress_of, weighed_with
-from experiments.plasma_heads.report import evaluate_transport, transport_tables
-from experiments.plasma_heads.tasks import parts_of
+from experiments.plasma_heads.evaluation import (
+    Gauss,
+    evaluate_transport,
+    parts_of,
+    progress_of,
+    transport_tables,
+    weighed_with,
+)
 from experiments.plasma_heads.training import (
     RIDGES,
     ROUTES,

@@ -4,7 +4,7 @@ from math import log, pi
 
 import pytest
 
-from experiments.heads.two_loop import two_loop, two_loop_peak
+from experiments.heads.transition_fit import two_loop, two_loop_peak
 
 
 def test_two_loops_know_the_slope_at_weak_coupling():

@@ -10,10 +10,24 @@ r"""Scores of the two heads on state points they have not seen, against the stro
 The baseline is the one with the least loss on the test runs themselves: choosing it there can only favour it. Intervals
 are 95 % and draw state points, with all their runs. A head is trusted where the lower end of its skill in `T1` is above
 zero on the route that it runs on. docs/protocols/plasma_heads.md has all of it.
+
+Rules that end a run, by the error of eta* that the jackknife of its segments gives:
+
+    jackknife   the first time that its error is at most the target, six segments at least
+    formula     sqrt(2 t_c / (5 T)) at most the target, t_c = 10 / omega_p: one length for all
+    head        the same of ln eta* weighed with the head's, 1 / error^2 = 1 / jackknife^2 + 1 / noise^2
+
+`noise` is what the head was off on training state points left out. Before there are segments enough for a jackknife
+the error is that of the spectrum's fit. What a rule leaves is held against the other runs of the same state point,
+moved to this run's coupling along the state curve: `coverage` is how often both agree within one and within two of
+their errors, 0.68 and 0.95 where errors are right.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +36,23 @@ from metalforge.conductor.plasma.scores import TestedPlasma, TransportScore
 from metalforge.conductor.scores import skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
+from metalforge.core.pages import Paragraphs, TextTable
+from metalforge.plasma.replicas import FEWEST_SEGMENTS
+from metalforge.plasma.transport import transport
 
-from .baselines import Rule, StateCurve, formula, left_out_curve, state_baselines, two_numbers
+from .baselines import (
+    Rule,
+    StateCurve,
+    formula,
+    label_of_run,
+    left_out_curve,
+    state_baselines,
+    two_numbers,
+    window_numbers,
+)
 from .corpus import PlasmaCorpus, PlasmaRecord
-from .scores import BaselineScore, JudgedStudy
+from .scores import BaselineScore, JudgedStudy, StopScore, TransportEvaluation
 from .training import ROUTES, Route, TransportHeads, inputs_of, labels_of, ridge_by_point, said_on, train_transport
-from .windows import label_of_run, window_numbers
 
 MOST_SEEN = 2.0
 """The largest kappa that `T3` is fitted to, where there are runs beyond it."""
@@ -195,3 +220,166 @@ def _unseen(corpus: PlasmaCorpus, seed: int) -> list[TransportScore]:
         ours = (said[:, head] - labels_of(asked)[:, head]) ** 2
         found.append(_score("T3", head, "f32-software", ours, _strongest(rules, asked, head), asked))
     return found
+
+
+TARGETS = (0.1, 0.05)
+MEMORY = 10.0
+"""t_c, in 1 / omega_p."""
+VISCOSITY = HEADS.index("transport_eta")
+RULES = ("jackknife", "formula", "head")
+
+
+class Gauss(NamedTuple):
+    """A number with its error."""
+
+    value: float
+    error: float
+
+
+def _others(run: PlasmaRecord, runs: Sequence[PlasmaRecord], curve: StateCurve) -> Gauss:
+    """Return what the other runs of a state point say of a run's ln eta*."""
+    others = [one for one in runs if one.entry.place == run.entry.place and one is not run]
+    found = transport(run.entry.spec, [one.kept for one in others])
+    at = [curve(gamma, run.entry.kappa) for gamma in (run.found.gamma_measured.mean, found.gamma_measured.mean)]
+    error = (found.viscosity.error or 0.0) / found.viscosity.mean
+    return Gauss(math.log(found.viscosity.mean) + at[0] - at[1], error)
+
+
+def progress_of(run: PlasmaRecord) -> tuple[Doubles, Doubles]:
+    """Return ln eta* and its error after one segment, two segments, and so on."""
+    found = [transport(run.entry.spec, [run.kept[:n]]).viscosity for n in range(1, len(run.kept) + 1)]
+    errors = [math.inf if one.error is None else one.error / one.mean for one in found]
+    return np.log([one.mean for one in found]), np.array(errors)
+
+
+class _Stopped(NamedTuple):
+    """How a rule ended one run."""
+
+    reached: bool
+    time: float
+    atom_steps: float
+    within_one: bool
+    within_two: bool
+    off2: float
+
+
+def _stopped(
+    rule: str, target: float, run: PlasmaRecord, path: tuple[Doubles, Doubles], head: Gauss, truth: Gauss
+) -> _Stopped:
+    (value, error), segment = path, run.kept[0].time
+    count = np.arange(1, len(error) + 1)
+    if rule == "formula":
+        enough = count * segment >= 2 * MEMORY / (5 * target**2)
+    elif rule == "jackknife":
+        # With fewer there is no jackknife, and the error of a fit alone is too often too small.
+        enough = (error <= target) & (count >= FEWEST_SEGMENTS)
+    else:
+        value, error = weighed_with(head, value, error)
+        enough = (error <= target) & (count * segment >= run.entry.window)
+    n = int(np.argmax(enough)) if enough.any() else len(error) - 1
+    off, wide = float(value[n]) - truth.value, math.hypot(float(error[n]), truth.error)
+    time = (n + 1) * segment
+    steps = time * run.entry.particles / run.entry.spec.step_time
+    return _Stopped(bool(enough.any()), time, steps, abs(off) <= wide, abs(off) <= 2 * wide, off**2)
+
+
+def stop_transport(
+    train: Sequence[PlasmaRecord], test: Sequence[PlasmaRecord], said: Doubles, noise: float
+) -> tuple[StopScore, ...]:
+    """Return how every rule ends the test runs; `said` is the head's ln eta* of each window."""
+    curve = StateCurve.through(train, VISCOSITY)
+    asked = [i for i, run in enumerate(test) if sum(one.entry.place == run.entry.place for one in test) > 1]
+    truths = {i: _others(test[i], test, curve) for i in asked}
+    paths = {i: progress_of(test[i]) for i in asked}
+    scores: list[StopScore] = []
+    for target in TARGETS:
+        spent = math.nan
+        for rule in RULES:
+            ends = [_stopped(rule, target, test[i], paths[i], Gauss(float(said[i]), noise), truths[i]) for i in asked]
+            mean = _Stopped(*np.array(ends, np.float64).mean(axis=0).tolist())
+            spent = mean.atom_steps if rule == "jackknife" else spent
+            scores.append(
+                StopScore(
+                    rule=rule,
+                    target=target,
+                    runs=len(asked),
+                    reached=sum(end.reached for end in ends),
+                    time=mean.time,
+                    atom_steps=mean.atom_steps,
+                    saved=1 - mean.atom_steps / spent,
+                    coverage_68=float(mean.within_one),
+                    coverage_95=float(mean.within_two),
+                    rms=math.sqrt(mean.off2),
+                )
+            )
+    return tuple(scores)
+
+
+def weighed_with(head: Gauss, value: Doubles, error: Doubles) -> tuple[Doubles, Doubles]:
+    """Return ln eta* and its error, weighed with what the head says."""
+    weight = 1 / error**2 + 1 / head.error**2
+    return (value / error**2 + head.value / head.error**2) / weight, 1 / np.sqrt(weight)
+
+
+_notes = Paragraphs(Path(__file__).with_name("notes.toml"))
+
+
+def evaluate_transport(
+    corpus: PlasmaCorpus, heads: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
+) -> TransportEvaluation:
+    """Return what heads are worth on the test runs of a corpus, and what they save."""
+    train, test = corpus.part("train"), corpus.part("test")
+    study = judge_transport(corpus, heads, seed=seed, routes=routes)
+    said = said_of(heads.weights, [inputs_of(run) for run in test])[:, VISCOSITY]
+    return TransportEvaluation(
+        study=study,
+        stops=stop_transport(train, test, said, heads.fits[VISCOSITY].noise),
+        test_seeds=tuple(sorted({run.entry.seed for run in test})),
+        corpus_sha256=corpus.sha256,
+    )
+
+
+def transport_tables(found: TransportEvaluation) -> list[TextTable]:
+    """Return all tables."""
+    study = found.study
+    figures = {"seeds": ", ".join(map(str, found.test_seeds)), "study": study, "on": study.tested_on}
+    scores = [_score_row(score) for score in study.scores]
+    rivals = [
+        {"task": b.task, "head": b.head, "baseline": b.baseline, "off by": f"{100 * b.rms:.1f} %"}
+        for b in study.baselines
+    ]
+    stops = [_stop_row(stop) for stop in found.stops]
+    return [
+        TextTable.of("Heads", _notes("heads.note", **figures), scores),
+        TextTable.of("Baselines", _notes("baselines.note", **figures), rivals),
+        TextTable.of("When to stop", _notes("stops.note", **figures), stops),
+    ]
+
+
+def _score_row(s: TransportScore) -> dict[str, str]:
+    return {
+        "task": s.task,
+        "head": s.head,
+        "route": s.route,
+        "off by": f"{100 * s.rms:.1f} %",
+        "strongest baseline": f"{100 * s.baseline:.1f} % ({s.baseline_name})",
+        "skill": str(s.skill),
+        "points": str(s.points),
+        "runs": str(s.runs),
+        "trusted": ("yes" if s.trusted else "no") if s.task == "T1" else "",
+    }
+
+
+def _stop_row(s: StopScore) -> dict[str, str]:
+    return {
+        "target": f"{100 * s.target:g} %",
+        "rule": s.rule,
+        "runs": str(s.runs),
+        "reached": str(s.reached),
+        "mean time": f"{s.time:.0f}",
+        "atom-steps": f"{s.atom_steps:.3g}",
+        "saved": f"{100 * s.saved:.0f} %",
+        "within 1 error": f"{s.coverage_68:.2f}",
+        "within 2": f"{s.coverage_95:.2f}",
+        "off by": f"{100 * s.rms:.1f} %",
+    }
