@@ -81,18 +81,16 @@ def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, mo
 
 
 @pytest.mark.chaos
-def test_heads_are_judged_and_read_alike_in_processes(tmp_path):
-    """Trajectories, whose heads are asked inside the producers' own processes."""
+def test_heads_are_read_alike_in_processes(tmp_path):
+    """Trajectories, whose rows come from the producers' own processes."""
     spec = msgspec.structs.replace(ROUNDS, theory=HMC, budget=msgspec.structs.replace(ROUNDS.budget, trajectories=600))
     found = []
     for isolation in ("thread", "process"):
         running = msgspec.structs.replace(spec.running, isolation=isolation)
         state, rows = run(msgspec.structs.replace(spec, running=running), tmp_path / isolation)
         screened = {(s.chain, s.step): s.heads for c in state.chains.values() for s in c.screened}
-        judged = {d.by for d in state.decisions if d.what == "judged"}
-        found.append((rows, screened, judged, sorted(decided(state))))
+        found.append((rows, screened, sorted(decided(state))))
     assert found[0] == found[1]
-    assert "rejection" in found[0][2]
 
 
 @pytest.mark.chaos
