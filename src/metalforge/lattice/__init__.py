@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .actions import SYMANZIK, WILSON, Action
     from .batch import ChainBatch
     from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
-    from .eigenvalues import largest_eigenvalue
+    from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
     from .fermions import FermionSpec
     from .field import GaugeField
     from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
@@ -69,6 +69,7 @@ __all__ = [
     "gradient_flow",
     "hmc_trajectory",
     "largest_eigenvalue",
+    "lowest_eigenvalues",
     "measure",
     "measure_condensate",
     "pion_correlator",

@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
+from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue, lowest_eigenvalues
 from metalforge.lattice.observables import NOISE_DRAW, CondensateSample, measure_condensate, pion_correlator
 from metalforge.lattice.solvers import Inverter
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
@@ -72,6 +72,13 @@ class TestFreeField:
         found = pion_correlator(Inverter(GaugeField(self.dims), MASS), MASS, tolerance=1e-13)
         exact = 3 * np.sum(np.abs(twin.free_propagator(self.dims, MASS)) ** 2, axis=(1, 2, 3))
         assert found == pytest.approx(exact, rel=1e-11)
+
+    def test_the_lowest_eigenvalues(self):
+        """Each is some m^2 + sum sin^2 p; the lowest is there, more than once as it should."""
+        found = lowest_eigenvalues(StaggeredOperator(GaugeField(self.dims), MASS), 8)
+        exact = np.unique(twin.free_denominator(self.dims, MASS).round(12))
+        assert np.max(np.min(np.abs(found[:, None] - exact), axis=1)) < 1e-9
+        assert found[:2] == pytest.approx(exact[0], rel=1e-9)
 
     def test_the_largest_eigenvalue_is_four(self):
         found = largest_eigenvalue(StaggeredOperator(GaugeField((8, 4, 4, 8)), MASS), **ADDRESS)
@@ -174,6 +181,7 @@ class TestRoughField:
         field = rough(self.dims)
         values = twin.spectrum(field.to_links(), MASS)[0]
         operator = StaggeredOperator(field, MASS)
+        assert lowest_eigenvalues(operator, 12) == pytest.approx(values[:12], rel=1e-8)
         found = largest_eigenvalue(operator, **ADDRESS)
         assert values[-1] - MASS**2 <= found <= 1.01 * (values[-1] - MASS**2)
         assert found < LARGEST_POSSIBLE
@@ -233,5 +241,8 @@ def test_the_susceptibility_of_known_fluctuations():
 
 
 def test_bad_requests():
+    operator = StaggeredOperator(GaugeField((2, 2, 2, 2)), MASS)
+    with pytest.raises(SpecError, match=r"`n`.*1 and 22.*Got 0"):
+        lowest_eigenvalues(operator, 0)
     with pytest.raises(SpecError, match=r"`n_vectors`.*Got 0"):
         measure_condensate(Inverter(GaugeField((2, 2, 2, 2)), MASS), MASS, n_vectors=0, **ADDRESS)
