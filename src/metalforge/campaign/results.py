@@ -34,7 +34,7 @@ from .store.reading import read_journal
 from .store.records import Record, StoppedBy
 
 if TYPE_CHECKING:  # loaded where it is asked for
-    from .counterfactual import Counterfactual
+    from .replanning import Counterfactual
 
 
 class WithoutHeads(ResultPart, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class Results(Reported):
         """Return what another steerer would have done from record `at` of the journal on; outcomes are modelled."""
         if self.directory is None:
             raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
-        from .counterfactual import counterfactual
+        from .replanning import counterfactual
 
         return counterfactual(self.directory / JOURNAL, at, None, steerer)
 

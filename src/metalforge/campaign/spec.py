@@ -21,7 +21,7 @@ from .orderings import AUTO, arrange, ordering_of
 from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
-from .table import SpecTable
+from .spec_table import SpecTable
 from .theory import GROUP, System, Theory, TheoryField, decoded, find_theory, theory_names
 
 EARLY, FULL = "early-warm-up", "full-warm-up"

@@ -28,15 +28,15 @@ from metalforge.core.errors import PluginError, SpecError, UnknownNameError
 from metalforge.core.observables import Measurements, find_observables, observables_of
 from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
 
-from .table import Described as Described
-from .table import Floats as Floats
-from .table import OrderParameter as OrderParameter
-from .table import Place as Place
-from .table import SpecTable
-from .table import Start as Start
-from .table import System as System
-from .table import TheoryWords as TheoryWords
-from .table import WideWork as WideWork
+from .spec_table import Described as Described
+from .spec_table import Floats as Floats
+from .spec_table import OrderParameter as OrderParameter
+from .spec_table import Place as Place
+from .spec_table import SpecTable
+from .spec_table import Start as Start
+from .spec_table import System as System
+from .spec_table import TheoryWords as TheoryWords
+from .spec_table import WideWork as WideWork
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from metalforge.core.advice import Advisor, ExpectedPeak

@@ -18,7 +18,7 @@ from .output import Json, lost, print_json, print_records, print_text
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
-    from metalforge.campaign.counterfactual import Counterfactual
+    from metalforge.campaign.replanning import Counterfactual
     from metalforge.campaign.extending import Extension
     from metalforge.campaign.state import CampaignState
 

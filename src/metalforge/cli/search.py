@@ -62,11 +62,11 @@ def search(
     finalist is within the tolerance.
     """
     from metalforge.hybrid.search import SearchBudget
-    from metalforge.hybrid.search import search as run_search
+    from metalforge.hybrid.search import search_network
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
-        found = run_search(
+        found = search_network(
             _task(task, inputs, targets, washout, seed),
             trials=trials,
             storage=storage,

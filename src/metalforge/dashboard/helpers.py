@@ -15,7 +15,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
-from metalforge.campaign.counterfactual import counterfactual
+from metalforge.campaign.replanning import counterfactual
 from metalforge.campaign.store.directory import JOURNAL
 
 from .following import Followed, Past

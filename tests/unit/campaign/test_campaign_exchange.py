@@ -19,7 +19,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Estimated, Record
 from metalforge.lattice.chain import Chain
-from metalforge.statistics.traffic import Traffic
+from metalforge.statistics.exchange_traffic import Traffic
 from reference.loop_series import loop_series
 from reference.small_campaigns import ROUNDS
 

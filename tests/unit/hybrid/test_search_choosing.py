@@ -9,7 +9,7 @@ from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
-from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search, search_task
+from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search_network, search_task
 from metalforge.hybrid.search.choosing import Finalist, Point, choose, finalists, on_chip, points, price
 from metalforge.hybrid.search.evaluate import Candidate, baselines, lagged
 from metalforge.hybrid.search.fine_tuning import fine_tune
@@ -141,7 +141,7 @@ def test_a_study_without_a_whole_candidate_has_no_best(narma, study):
 
 
 def test_a_search_leaves_files_that_give_the_same_network(tmp_path):
-    found = search(
+    found = search_network(
         "narma10",
         trials=24,
         space=Space(units=(60, 80, 20), activation=("tanh",), leak=(0.8, 1.0), input_scaling=(0.02, 0.1)),

@@ -9,7 +9,7 @@ from metalforge.lattice.exchange import ReplicaLadder, swapped
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.statistics import gamma_method
-from metalforge.statistics.traffic import traffic
+from metalforge.statistics.exchange_traffic import traffic
 from reference.one_plaquette import moments
 
 NAMES = ("plaquette", "polyakov_re", "polyakov_im", "replica")

@@ -1,11 +1,11 @@
 """Search, then compile: a task and bounds go in, a network within an accuracy and latency budget comes out.
 
 `study` searches (phase 1), `choosing` decides on the chip's own arithmetic and compiles (phase 2), `fine_tuning` learns
-on the device (phase 3); `run.search` does all three. Optuna's home is `study`, matplotlib's is `plot`.
+on the device (phase 3); `run.search_network` does all three. Optuna's home is `study`, matplotlib's is `plot`.
 """
 
 from .choosing import Finalist, SearchBudget, choose, front
-from .run import SearchReport, search
+from .run import SearchReport, search_network
 from .space import Parameters, Space, build
 from .study import StudyResult, run_study
 from .tasks import TASKS, SearchTask, data_task, search_task
@@ -24,6 +24,6 @@ __all__ = [
     "data_task",
     "front",
     "run_study",
-    "search",
+    "search_network",
     "search_task",
 ]

@@ -73,7 +73,7 @@ class Deployment(BriefRepr):
     files: tuple[Path, ...]
 
 
-def search(
+def search_network(
     task: str | SearchTask,
     *,
     trials: int = 1000,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from metalforge.campaign.counterfactual import counterfactual
+from metalforge.campaign.replanning import counterfactual
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.directory import JOURNAL
