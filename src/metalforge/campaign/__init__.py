@@ -9,16 +9,103 @@ campaign.command("DIR", "pause")           # to one that runs in another process
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
-    from .calling import command
-    from .extending import Extension
+    from .analysis.crossing import Crossing, crossing_of
+    from .analysis.curve import TransitionCurve
+    from .analysis.evidence import Evidence, PlannedPoints, at_least, at_most
+    from .analysis.smooth import SmoothCurve, level_errors
+    from .calling import FIELDS, MOST_BYTES, Command, ControlError, command, send
+    from .chain_log import ChainLog
+    from .extending import Extension, asked_beside, couplings_of, system_of
+    from .findings import ERROR_ITEM, Analysis, finding
+    from .replanning import Counterfactual, counterfactual
+    from .report import sections
+    from .report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+    from .report.figure_data import (
+        ComparedCampaign,
+        PublishedCurve,
+        PublishedPlace,
+        TransitionFigure,
+        TransitionPoint,
+        TransitionSystem,
+        compared_campaign,
+    )
+    from .report.figure_data_of_chains import (
+        ChainHistory,
+        histogram_edges,
+        histogram_of,
+        memory_of,
+        plane_of,
+        supports_of,
+        swaps_of,
+    )
+    from .report.figure_data_of_run import pipeline_figure, silicon_figure
+    from .report.figures import by_volume, draw_points, draw_systems
+    from .report.figures_of_evidence import Panels, ReportedPeak, draw_evidence
+    from .report.html import Raw, box, details, heading, items, note, paragraph, section, table
+    from .report.parts import Figures, PeakReport, Report
+    from .report.points import FEWEST_ROWS, ChainResult
+    from .report.result import CampaignResult, CampaignSummary, Reported, SystemResult
+    from .report.spec_text import spec_text
+    from .report.words import (
+        ENDINGS,
+        budget_text,
+        duration,
+        estimate_text,
+        found_text,
+        item_text,
+        needed_text,
+        number_text,
+        one_line,
+        system_name,
+        system_text,
+    )
     from .results import Results, load, resume, run
     from .running.campaign import Campaign
-    from .spec import PRESETS, Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, load_spec, preset
-    from .steerers import SystemScan, register_steerer, steerer_names
-    from .theory import Theory, TheoryWords, register_theory
+    from .running.equipment import Tools
+    from .running.ladder import PointLadder
+    from .running.lanes import ChainLane, check_room, engine_here, lanes_here
+    from .running.machines import Machines, StopFlag
+    from .running.monitor import WarmUpVerdict
+    from .running.orders import Block, Snapshot, Volley, stage_of
+    from .running.point import NOTHING, Exchange, PointChain, Unsound
+    from .running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
+    from .running.together import Faults, LadderBatch
+    from .spec import (
+        PRESETS,
+        Budget,
+        CampaignSpec,
+        Running,
+        Screening,
+        Steering,
+        WarmUpPolicy,
+        about,
+        converted,
+        load_spec,
+        preset,
+    )
+    from .state import CampaignState, Fold, fold
+    from .steerers import ANY, SystemScan, register_steerer, steerer_names
+    from .store import DirectoryLock
+    from .store.chain_files import chain_files
+    from .store.directory import JOURNAL, may_be_in_use
+    from .store.reading import JournalFollower, begun
+    from .store.records import Assigned, Commanded, Decided, Interrupted, Record, Rows
+    from .theory import (
+        Floats,
+        OrderParameter,
+        SizeLaw,
+        Start,
+        System,
+        Target,
+        Theory,
+        TheoryWords,
+        WideWork,
+        register_theory,
+    )
+    from .view import BudgetView, ChainView, DecisionView, SystemView, View, view_of
 
 __all__ = [
     "PRESETS",

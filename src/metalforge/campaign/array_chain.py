@@ -15,11 +15,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.array_files import load_arrays
-from metalforge.core.errors import SpecError
-from metalforge.core.files import replacing
-from metalforge.core.plugins import strangers_code
-from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Row, RowLog, RunNotes
+from metalforge.core import (
+    ChainFaultError,
+    CountedWarmUp,
+    LoggedRun,
+    Row,
+    RowLog,
+    RunNotes,
+    SpecError,
+    load_arrays,
+    replacing,
+    strangers_code,
+)
 
 from .chain_log import ChainLog
 from .running.equipment import Tools

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .extending import Extension, couplings_of, system_of
 from .store.directory import read_holder

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import BriefRepr
-from metalforge.core.errors import InternalError
-from metalforge.core.rows import PHASES, Phase, Segment, segments_of
+from metalforge.core import PHASES, BriefRepr, InternalError, Phase, Segment, segments_of
 
 from .analysis.series import PointSeries
 from .store.columns import Column, Spool

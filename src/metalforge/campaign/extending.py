@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .orderings import AUTO, ORDERINGS
 from .spec import CampaignSpec

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from metalforge.core.steering import Observation
+from metalforge.core import Observation
 
 from .analysis.evidence import Finding, PlannedPoints, finding_of
 from .analysis.selection import observe
@@ -42,7 +42,7 @@ from .store.records import Estimated
 from .theory import SizeLaw, System
 
 if TYPE_CHECKING:
-    from metalforge.statistics.exchange_traffic import Traffic
+    from metalforge.statistics import Traffic
 
     from .analysis.finite_size import FiniteSizeFit
 
@@ -132,7 +132,7 @@ def traffic_of(rungs: Sequence[ChainLog]) -> "Traffic | None":
     """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
     rows = min(chain.measured for chain in rungs)
     columns = [chain.column("replica")[:rows] for chain in rungs]
-    from metalforge.statistics.exchange_traffic import traffic
+    from metalforge.statistics import traffic
 
     return traffic(np.array(columns).T) if rows > 1 else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core import SpecError, UnknownNameError
 
 System: TypeAlias = tuple[int, ...]
 Volumes: TypeAlias = tuple[System, ...]

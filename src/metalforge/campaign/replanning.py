@@ -23,11 +23,8 @@ from typing import TypeGuard
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import Observation, Steerer
-from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
-from metalforge.statistics.mbar import NotLocated
-from metalforge.statistics.susceptibility import kurtosis
+from metalforge.core import Observation, SpecError, Steerer
+from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, NotLocated, join, kurtosis, variance
 
 from .analysis.selection import MeasuredChain, clusters, observe, prepare
 from .chain_log import ChainLog, chain_name, series_of

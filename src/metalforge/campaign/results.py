@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike
+from metalforge.core import MetalforgeError, PathLike
 
 from .analysis.evidence import Evidence
 from .extending import Extension

@@ -13,15 +13,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.files import opened
-from metalforge.core.plugins import load_files, load_named_files, plugin_folder
+from metalforge.core import SpecError, UnknownNameError, load_files, load_named_files, opened, plugin_folder
 
 from .orderings import AUTO, arrange, ordering_of
+from .spec_table import SpecTable
 from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
-from .spec_table import SpecTable
 from .theory import GROUP, System, Theory, TheoryField, decoded, find_theory, theory_names
 
 EARLY, FULL = "early-warm-up", "full-warm-up"

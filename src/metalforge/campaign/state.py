@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metalforge.core.arrays import BriefRepr
-from metalforge.core.errors import InternalError, MetalforgeError, SpecError
+from metalforge.core import BriefRepr, InternalError, MetalforgeError, SpecError
 
 from .analysis.evidence import EXCHANGE
 from .analysis.series import PointSeries

@@ -24,9 +24,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import PluginError, SpecError, UnknownNameError
-from metalforge.core.observables import Measurements, find_observables, observables_of
-from metalforge.core.plugins import FILES, load_files, load_named_files, load_plugin, plugin_names
+from metalforge.core import (
+    FILES,
+    Measurements,
+    PluginError,
+    SpecError,
+    UnknownNameError,
+    find_observables,
+    load_files,
+    load_named_files,
+    load_plugin,
+    observables_of,
+    plugin_names,
+)
 
 from .spec_table import Described as Described
 from .spec_table import Floats as Floats
@@ -39,7 +49,7 @@ from .spec_table import TheoryWords as TheoryWords
 from .spec_table import WideWork as WideWork
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
-    from metalforge.core.advice import Advisor, ExpectedPeak
+    from metalforge.core import Advisor, ExpectedPeak
 
     from .chain_log import ChainLog
     from .findings import Analysis

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from metalforge.core.advice import NOT_ACTED_ON
+from metalforge.core import NOT_ACTED_ON
 
 from .analysis.evidence import Evidence
 from .calling import FIELDS, What

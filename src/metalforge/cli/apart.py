@@ -18,7 +18,7 @@ from typing import NoReturn, TypeAlias
 
 import typer
 
-from metalforge.core.errors import ClusterLostError
+from metalforge.core import ClusterLostError
 
 from .guard import guarded
 
@@ -117,7 +117,7 @@ def _passed_on(pid: int) -> Iterator[None]:
 
 def _carry_out(verb: Callable[[Tell], None], line: socket.socket, parent: int) -> NoReturn:
     """Run the verb as this process, whose exit code is the verb's."""
-    from metalforge.pipeline.child import end_with_parent
+    from metalforge.pipeline import end_with_parent
 
     os.setpgid(0, 0)  # Ctrl-C reaches the parent alone, which passes it on once
     threading.Thread(target=end_with_parent, args=(line, parent), daemon=True).start()

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core import UnknownNameError
 
 from .output import Json, print_records
 
 if TYPE_CHECKING:
-    from metalforge.core.benchmark import BenchRow, Suite
-    from metalforge.core.quantities import Measured
+    from metalforge.core import BenchRow, Measured, Suite
 
 
 def bench(
@@ -19,7 +18,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare speed with peers and ceilings measured in the same run; without SUITE, list the suites."""
-    from metalforge.core.benchmark import find_suites
+    from metalforge.core import find_suites
 
     suites = find_suites(Path.cwd())
     if suite is None:

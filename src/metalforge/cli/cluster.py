@@ -66,7 +66,7 @@ def slurm(
 
     metalforge cluster slurm --nodes 8 --gpus-per-node 4 --time 12:00:00 --spec spec.toml > job.sh; sbatch job.sh
     """
-    from metalforge.cluster.launch import SlurmJob, slurm_script
+    from metalforge.cluster import SlurmJob, slurm_script
 
     print_text(slurm_script(_made(SlurmJob, locals())).rstrip("\n"))
 
@@ -99,7 +99,7 @@ def kubernetes(
     as_json: Json = False,
 ) -> None:
     """Write the KubeRay manifest (RayJob, disk, spec, network policy); --json writes one List of the same objects."""
-    from metalforge.cluster.launch import KubernetesJob, kubernetes_manifest, yaml_documents
+    from metalforge.cluster import KubernetesJob, kubernetes_manifest, yaml_documents
 
     job = _made(KubernetesJob, locals())
     objects = kubernetes_manifest(job)
@@ -135,7 +135,7 @@ def ssh(
     stop: Annotated[bool, typer.Option("--stop", help="End what an earlier run left on the hosts.")] = False,
 ) -> None:
     """Write (or --run) the script that starts Ray here and on hosts by ssh, the campaign on that, and ends it all."""
-    from metalforge.cluster.launch import SshCluster, ssh_script
+    from metalforge.cluster import SshCluster, ssh_script
 
     text = ssh_script(_made(SshCluster, locals()))
     if not run:
@@ -148,7 +148,7 @@ def ssh(
 @app.command()
 def check() -> None:
     """Say which Ray is here; fail where this machine must not join a cluster: no token, or a Ray that knows none."""
-    from metalforge.cluster.launch import check_node
+    from metalforge.cluster import check_node
 
     print_text(check_node())
 
@@ -161,7 +161,7 @@ def wait(
     head_process: Annotated[int | None, typer.Option(min=1, help="Give up when this process is gone.")] = None,
 ) -> None:
     """Wait until a cluster has so many nodes; say so where fewer came in time, which is no failure."""
-    from metalforge.cluster.launch import wait_for_nodes
+    from metalforge.cluster import wait_for_nodes
 
     came = wait_for_nodes(address, nodes, seconds, head_process=head_process)
     said = f"{came} of {nodes} nodes came; the others get work when they come"

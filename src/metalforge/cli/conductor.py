@@ -30,18 +30,18 @@ def adopt(
     """
     import msgspec
 
-    from metalforge.conductor.adopting import adopt as fold_in
-    from metalforge.conductor.features import SCHEMA
-    from metalforge.conductor.shipped import (
+    from metalforge.conductor import (
+        SCHEMA,
         Provenance,
         default_provenance,
         default_weights,
         read_provenance,
         save_with_provenance,
+        standings_of,
     )
-    from metalforge.conductor.standing import standings_of
-    from metalforge.lattice.campaign.lessons import taught_by
-    from metalforge.reservoir.files import expect_features, load_weights
+    from metalforge.conductor import adopt as fold_in
+    from metalforge.lattice import taught_by
+    from metalforge.reservoir import expect_features, load_weights
 
     known = default_weights() if weights is None else load_weights(weights)
     expect_features(known, SCHEMA)

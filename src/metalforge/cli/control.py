@@ -11,7 +11,7 @@ from .scan import WIDEN, Directory
 
 def _commands(incomplete: str) -> list[str]:
     """Return the commands that a shell may complete."""
-    from metalforge.campaign.calling import FIELDS
+    from metalforge.campaign import FIELDS
 
     return [name for name in FIELDS if name.startswith(incomplete)]
 
@@ -41,8 +41,8 @@ def control(
 
     `extend`, `system`, `coupling`, `remove` and `steerer` do what the options of `resume` do, without stopping it.
     """
-    from metalforge.campaign.calling import FIELDS, command
-    from metalforge.core.errors import SpecError, find
+    from metalforge.campaign import FIELDS, command
+    from metalforge.core import SpecError, find
 
     options = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error, "widen": widen or None}
     asked: dict[str, object] = {name: value for name, value in options.items() if value is not None}

@@ -36,7 +36,7 @@ def evaluate(
     Ranges are measured, and new readouts of a reservoir fitted, on one part of the data; scores and what is lost, with
     95 % intervals, come from the other. Costs are modelled. Exits with 1 where no precision is within the tolerance.
     """
-    from metalforge.hybrid.evaluation import evaluate as run_evaluation
+    from metalforge.hybrid import evaluate as run_evaluation
 
     found = run_evaluation(
         model,

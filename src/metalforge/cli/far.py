@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metalforge.core.closing import Closing
-from metalforge.core.errors import ClusterLostError
+from metalforge.core import Closing, ClusterLostError
 
 from .apart import Apart, Tell
 from .guard import AGAIN
@@ -25,10 +24,8 @@ from .output import Json, print_json, print_records, print_text
 from .scan import CLUSTERS, Directory, _cluster_of, _say, live_page, note_finished, note_what_is_kept, page_hint
 
 if TYPE_CHECKING:
-    from metalforge.campaign import Results
-    from metalforge.campaign.extending import Extension
-    from metalforge.campaign.spec import CampaignSpec
-    from metalforge.cluster.supervisor import Outcome
+    from metalforge.campaign import CampaignSpec, Extension, Results
+    from metalforge.cluster import Outcome
 
 LOOK_S, UNSEEN_S, HEAD_S = 0.5, 1.0, 3.0
 """Between two questions to the supervisor, where nobody sees its answers before it is over, and to the head."""
@@ -40,8 +37,8 @@ STARTING_S = 300.0
 
 def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool, as_json: bool) -> None:
     """Begin a campaign on a cluster; `live` serves its page here, where its supervisor keeps the journal."""
-    from metalforge.campaign.store.directory import JOURNAL
-    from metalforge.core.errors import SpecError
+    from metalforge.campaign import JOURNAL
+    from metalforge.core import SpecError
 
     directory = directory.resolve()
     if (directory / JOURNAL).exists():
@@ -81,7 +78,7 @@ def attach(
 
 
 def _attach(directory: Path, cluster: str, *, as_json: bool) -> None:
-    from metalforge.core.errors import PlacementError, PluginError, SpecError
+    from metalforge.core import PlacementError, PluginError, SpecError
 
     found = _finished(directory)
 
@@ -104,8 +101,7 @@ def _attach(directory: Path, cluster: str, *, as_json: bool) -> None:
 
 def _finished(directory: Path) -> "Results | None":
     """Return what a campaign found, if it is seen from here and finished."""
-    from metalforge.campaign import load
-    from metalforge.campaign.store.directory import JOURNAL
+    from metalforge.campaign import JOURNAL, load
 
     found = load(directory) if (directory / JOURNAL).exists() else None
     return found if found is not None and found.state.finished is not None else None
@@ -121,9 +117,8 @@ def leave(
 
     For the notice that a preempted machine gets, as a hook of its shutdown.
     """
-    from metalforge.cluster import joining, supervisor
-    from metalforge.cluster.address import ClusterAddress
-    from metalforge.core.errors import SpecError
+    from metalforge.cluster import ClusterAddress, joining, supervisor
+    from metalforge.core import SpecError
 
     if not 0 <= grace < inf:
         raise SpecError(f"`--grace` must be seconds, 0 or more. Got {grace}")
@@ -143,8 +138,7 @@ def leave(
 
 def show_nodes(cluster: str, as_json: bool) -> None:
     """List the nodes of a cluster with what campaigns would have there."""
-    from metalforge.cluster import joining, nodes
-    from metalforge.cluster.address import ClusterAddress
+    from metalforge.cluster import ClusterAddress, joining, nodes
 
     address = ClusterAddress.parse(cluster)
     with TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # Ray prints what happens to nodes
@@ -217,9 +211,8 @@ def _carried(
     attach: bool,
 ) -> "Outcome | None":
     """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
-    from metalforge.cluster import joining, supervisor
-    from metalforge.cluster.address import ClusterAddress
-    from metalforge.core.errors import SpecError
+    from metalforge.cluster import ClusterAddress, joining, supervisor
+    from metalforge.core import SpecError
 
     address = ClusterAddress.parse(cluster)
     ray = joining.join(address, directory, start=not attach)
@@ -294,7 +287,7 @@ class _Head(Closing):
         return time.monotonic() - self._heard < 2 * HEAD_S
 
     def _ask(self) -> None:
-        from metalforge.cluster.nodes import live_nodes
+        from metalforge.cluster import live_nodes
 
         while not self._over.wait(HEAD_S):
             with suppress(Exception):  # Ray's, of any kind, while it is lost or left

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from metalforge import __version__
-from metalforge.core.errors import (
+from metalforge.core import (
     ClusterLostError,
     InternalError,
     KernelError,
@@ -16,8 +16,8 @@ from metalforge.core.errors import (
     MeterUnavailableError,
     PlacementError,
     PluginError,
+    escaped,
 )
-from metalforge.core.files import escaped
 
 from .output import lost
 
@@ -61,8 +61,8 @@ def guarded(
 
 
 def _code(error: BaseException) -> int:
-    from metalforge.pipeline.errors import StageCrashError
-    from metalforge.substrates.npu.device import NpuError
+    from metalforge.pipeline import StageCrashError
+    from metalforge.substrates import NpuError
 
     causes = list(_causes(error))
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}

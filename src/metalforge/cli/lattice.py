@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .output import Json, Threads, print_json, print_records, print_table, print_text
 from .running import (
@@ -24,8 +24,8 @@ from .running import (
 )
 
 if TYPE_CHECKING:
-    from metalforge.core.rows import Row
-    from metalforge.lattice.generate import Generation, GenerationSummary
+    from metalforge.core import Row
+    from metalforge.lattice import Generation, GenerationSummary
 
 app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -71,7 +71,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Run a Markov chain of gauge fields and summarise it; --json prints one object."""
-    from metalforge.lattice.generate import Generation
+    from metalforge.lattice import Generation
 
     if resume is None:
         run = _begun(locals())
@@ -94,10 +94,8 @@ def generate(
 
 def _begun(asked: dict[str, Any]) -> "Generation":
     """Return a new run by the options of `generate`."""
-    from metalforge.lattice import Chain, ChainSpec, GaugeField
-    from metalforge.lattice.actions import action as named_action
-    from metalforge.lattice.generate import Generation, Job
-    from metalforge.lattice.io import read_links
+    from metalforge.lattice import Chain, ChainSpec, GaugeField, Generation, Job, read_links
+    from metalforge.lattice import action as named_action
 
     fermions, sweeps = _fermions(asked), named_action(asked["action"]).sweeps
     start, threads = asked["start"], asked["threads"]
@@ -136,8 +134,7 @@ def measure_files(
     as_json: Json = False,
 ) -> None:
     """Measure stored configurations: plaquette, Polyakov loop and, with --flow, the scales of the gradient flow."""
-    from metalforge.lattice import GaugeField, gradient_flow, measure, scale_t0, scale_w0
-    from metalforge.lattice.io import read_links
+    from metalforge.lattice import GaugeField, gradient_flow, measure, read_links, scale_t0, scale_w0
 
     records = []
     for path in files:
@@ -212,7 +209,7 @@ def _run(run: "Generation") -> bool:
 
 
 def _show_summary(summary: "GenerationSummary") -> None:
-    from metalforge.statistics.values import Value
+    from metalforge.statistics import Value
 
     spec, sea = summary.spec, ""
     if spec.fermions is not None:

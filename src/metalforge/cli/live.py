@@ -19,9 +19,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from metalforge.campaign.analysis.evidence import Evidence
-from metalforge.campaign.report.words import duration, number_text, system_name
-from metalforge.campaign.view import BudgetView, ChainView, DecisionView, SystemView, View
+from metalforge.campaign import (
+    BudgetView,
+    ChainView,
+    DecisionView,
+    Evidence,
+    SystemView,
+    View,
+    duration,
+    number_text,
+    system_name,
+)
 
 WIDTH, HEIGHT = 80, 24
 """The terminal that everything fits: the size of a VT100, and still what terminals open with."""

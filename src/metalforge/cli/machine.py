@@ -7,12 +7,9 @@ from typing import Annotated
 import typer
 
 from metalforge import __version__, native, substrates
-from metalforge.cluster.launch.requirements import cluster_requirements
-from metalforge.core.errors import PlacementError
-from metalforge.core.installation import extras
-from metalforge.core.substrate import Discovery, Substrate, Workload
-from metalforge.substrates import Decision, Policy
-from metalforge.substrates.cuda_ import fp64_choices
+from metalforge.cluster import cluster_requirements
+from metalforge.core import Discovery, PlacementError, Substrate, Workload, extras
+from metalforge.substrates import Decision, Policy, fp64_choices
 
 from .output import Json, print_json, print_table, print_text
 

@@ -12,9 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from metalforge import __version__
-from metalforge.core.errors import SpecError
-from metalforge.core.files import escaped
-from metalforge.core.plugins import PluginWarning, load_files
+from metalforge.core import PluginWarning, SpecError, escaped, load_files
 
 from .guard import EXIT_CODES, guarded
 from .output import lossy_streams, print_text

@@ -11,16 +11,19 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from metalforge.core.array_files import load_array, load_arrays
-from metalforge.core.errors import SpecError
-from metalforge.core.files import escaped, replacing
-from metalforge.substrates.npu import costs, mesh, wire
-from metalforge.substrates.npu.certificate import overflow_certificate
-from metalforge.substrates.npu.compile import compile_linear, joined
-from metalforge.substrates.npu.device import ResourceError
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import Program
-from metalforge.substrates.profiles import PROFILES
+from metalforge.core import SpecError, escaped, load_array, load_arrays, replacing
+from metalforge.substrates import (
+    PROFILES,
+    EmulatedDevice,
+    Program,
+    ResourceError,
+    compile_linear,
+    costs,
+    joined,
+    mesh,
+    overflow_certificate,
+    wire,
+)
 
 from .evaluate import evaluate
 from .npu_models import (
@@ -99,8 +102,7 @@ def compile_model(
     _expect(model, MATRIX)
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
     if deployed is not None:
-        from metalforge.hybrid import deploy
-        from metalforge.hybrid.deployed.placement import plan_places
+        from metalforge.hybrid import deploy, plan_places
 
         plan = compiled_plan(model, input_range, calibration, activation_bits, digits, signed, tolerance)
         programs, bound = model_programs(plan)
@@ -287,7 +289,7 @@ def explain(
     _expect(model, MATRIX | PROGRAM)
     profiles = [profile] if profile else list(PROFILES)
     if model.suffix in MODEL_SUFFIXES:
-        from metalforge.hybrid.routing.router import OperationRouter
+        from metalforge.hybrid import OperationRouter
 
         precision = asked_precision(activation_bits, digits, signed, tolerance)
         routers = [
@@ -350,8 +352,7 @@ def rules(
     as_json: Json = False,
 ) -> None:
     """Show the thirteen rules of the published routing table, each at work on a small model on the emulated NPU."""
-    from metalforge.hybrid.routing.rules import SEED_TABLE
-    from metalforge.hybrid.running.rule_examples import exercise
+    from metalforge.hybrid import SEED_TABLE, exercise
 
     shown = [exercise(name) for name in ([rule] if rule else [row.applies for row in SEED_TABLE])]
     if as_json:
@@ -369,8 +370,7 @@ def conformance(
     as_json: Json = False,
 ) -> None:
     """Compare the emulator with the vendor's SDK bit for bit, for your eyes only; needs the extra `npu`."""
-    from metalforge.substrates.npu.akida_ import AkidaDevice
-    from metalforge.substrates.npu.conformance import compare
+    from metalforge.substrates import AkidaDevice, compare
 
     report = compare(EmulatedDevice(), AkidaDevice(), seed=seed, n=programs)
     print_json({"passed": report.ok, "failed": report.failed}) if as_json else print_text(str(report))
@@ -388,7 +388,7 @@ def write_profile(
 ) -> None:
     """Show the shipped device profiles with the source of every number, or write a private one from your SDK."""
     if from_sdk:
-        from metalforge.substrates.npu.akida_ import write_sdk_profile
+        from metalforge.substrates import write_sdk_profile
 
         target = output.expanduser()
         write_sdk_profile(target)
@@ -415,7 +415,7 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
 def _expect(model: Path, others: dict[str, str]) -> None:
     """Raise for a file of another kind than models have or than these, with what there is."""
     if model.suffix not in (*MODEL_SUFFIXES, *others):
-        from metalforge.hybrid.model.opening import expect_model
+        from metalforge.hybrid import expect_model
 
         expect_model(model, others)
 
@@ -442,8 +442,7 @@ def _line_ranges(
     """Return the range of a matrix's inputs, or with data of each of them, and how many numbers lie beyond."""
     if calibration is None:
         return or_one(input_range), 0
-    from metalforge.hybrid.deployed.placement import expect_one_source
-    from metalforge.hybrid.routing.ranges import line_ranges
+    from metalforge.hybrid import expect_one_source, line_ranges
 
     expect_one_source(input_range, calibration)
     values = np.atleast_2d(_matrix(calibration))

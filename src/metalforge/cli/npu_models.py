@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.substrates.npu.device import Statistics
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import Encoding, Program
+from metalforge.core import SpecError
+from metalforge.substrates import EmulatedDevice, Encoding, Program, Statistics
 
 from .output import print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.hybrid import OpGraph
-    from metalforge.hybrid.routing.plan import Plan
+    from metalforge.hybrid import OpGraph, Plan
 
 DEFAULT_BITS, DEFAULT_DIGITS = 8, 1
 """Of activations and of weights, where only one of them is given."""
@@ -31,7 +28,7 @@ def compiled_plan(
     tolerance: float | None,
 ) -> "Plan":
     """Return the plan that puts all on the NPU that it can run, at the precision that was asked for."""
-    from metalforge.hybrid.routing.router import OperationRouter
+    from metalforge.hybrid import OperationRouter
 
     precision = asked_precision(bits, digits, signed, tolerance)
     graph, data = ranged_graph(model, input_range, calibration)
@@ -53,9 +50,7 @@ def predicted(
 
     With them come what the device did, and where each layer ran.
     """
-    from metalforge.hybrid import load
-    from metalforge.hybrid.deployed.model import DeployedPlan
-    from metalforge.hybrid.deployed.reader import deployed_profile
+    from metalforge.hybrid import DeployedPlan, deployed_profile, load
 
     with (
         EmulatedDevice(profile or deployed_profile(model)) as device,
@@ -71,8 +66,7 @@ def predicted(
 
 def ranged_graph(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
     """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
-    from metalforge.hybrid.deployed.placement import with_ranges
-    from metalforge.hybrid.model.opening import as_graph
+    from metalforge.hybrid import as_graph, with_ranges
 
     graph, data = with_ranges(as_graph(path), scaling_of(path).get("features"), input_range, calibration)
     if data is None and not graph.ranges:
@@ -96,7 +90,7 @@ def scaling_of(path: Path) -> dict[str, Any]:
     """Return what scales the inputs and outputs of a model, where its file says so."""
     if path.suffix == ".onnx":
         return {}
-    from metalforge.reservoir.files import load_weights
+    from metalforge.reservoir import load_weights
 
     weights = load_weights(path, check_stability=False)
     return {"features": weights.features, "heads": weights.heads}
@@ -104,7 +98,7 @@ def scaling_of(path: Path) -> dict[str, Any]:
 
 def model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
     """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    from metalforge.hybrid.deployed.placement import plan_places, require_npu
+    from metalforge.hybrid import plan_places, require_npu
 
     require_npu(plan.graph.name, plan_places(plan))
     programs = tuple(program for job in plan.jobs for program in job.programs)
@@ -113,7 +107,7 @@ def model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
 
 def print_plan(plan: "Plan") -> None:
     """Write a plan: a table of ops, how to make the others map, totals and notes."""
-    from metalforge.hybrid.routing.plan import remarks, table
+    from metalforge.hybrid import remarks, table
 
     shown = table(plan.record)
     print_table(shown.title, shown.columns, shown.rows)
@@ -131,7 +125,7 @@ def matrix_encoding(bits: int | None, digits: int | None, signed: str | None) ->
 
 def asked_precision(bits: int | None, digits: int | None, signed: str | None, tolerance: float | None) -> str | None:
     """Return the precision of all layers of a model; None where the tolerance decides layer by layer."""
-    from metalforge.hybrid.routing.encodings import precision_of
+    from metalforge.hybrid import precision_of
 
     refuse_options("a model (its layers are encoded by the sign of their inputs)", {"--signed": signed})
     if bits is None and digits is None:
@@ -142,7 +136,7 @@ def asked_precision(bits: int | None, digits: int | None, signed: str | None, to
 
 def or_default(tolerance: float | None) -> float:
     """Return the tolerance that was given, or the router's own."""
-    from metalforge.hybrid.routing.router import DEFAULT_TOLERANCE
+    from metalforge.hybrid import DEFAULT_TOLERANCE
 
     return DEFAULT_TOLERANCE if tolerance is None else tolerance
 

@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from metalforge.core.files import escaped
-from metalforge.core.pages import aligned
+from metalforge.core import aligned, escaped
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .output import Json, Threads, print_json, print_table, print_text
 from .running import (
@@ -28,12 +28,10 @@ from .running import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metalforge.campaign.store import DirectoryLock
-    from metalforge.conductor.plasma.acting import HeadStop
-    from metalforge.native.engine import Engine
-    from metalforge.plasma.references import Reference
-    from metalforge.plasma.replicas import PlasmaReplicas
-    from metalforge.plasma.run import PlasmaBlock, PlasmaRun, PlasmaSummary
+    from metalforge.campaign import DirectoryLock
+    from metalforge.conductor import HeadStop
+    from metalforge.native import Engine
+    from metalforge.plasma import PlasmaBlock, PlasmaReplicas, PlasmaRun, PlasmaSummary, Reference
 
 LONGEST = 20_000.0
 """Of a run that ends by its error, where no time was given: eta* is then known to 1.5 %."""
@@ -71,7 +69,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Warm a plasma up, follow it at constant energy and summarise it; --json prints one object."""
-    from metalforge.plasma.replicas import PlasmaReplicas
+    from metalforge.plasma import PlasmaReplicas
 
     with ExitStack() as held:
         if resume is not None:
@@ -88,9 +86,7 @@ def run(
 
 def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
     """Return new runs by the options of `run`; their folder is `held` from then on."""
-    from metalforge.plasma.replicas import replicas_of
-    from metalforge.plasma.run import PlasmaJob, PlasmaRun
-    from metalforge.plasma.spec import PlasmaSpec
+    from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec, replicas_of
 
     if missing := [name for name in ("gamma", "kappa", "particles") if asked[name] is None]:
         raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
@@ -114,7 +110,7 @@ def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
 
 def _resumed(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
     """Return the runs of a folder, which is `held` from then on, or of a checkpoint."""
-    from metalforge.plasma.replicas import resumed
+    from metalforge.plasma import resumed
 
     resume, substrate, until_error = (asked[name] for name in ("resume", "substrate", "until_error"))
     if resume.is_dir():
@@ -134,7 +130,7 @@ def _resumed(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
 
 def _heads_of(runs: "Sequence[PlasmaRun]") -> "HeadStop":
     """Return the heads at work on runs that end by their error."""
-    from metalforge.conductor.plasma.acting import HeadStop
+    from metalforge.conductor import HeadStop
 
     target = runs[0].job.until_error
     if target is None:
@@ -166,8 +162,7 @@ def transport(
     as_json: Json = False,
 ) -> None:
     """Diffusion and viscosity of runs that were kept, all together, with errors and what is published."""
-    from metalforge.plasma.kept import read_replicas
-    from metalforge.plasma.run import TOO_SHORT
+    from metalforge.plasma import TOO_SHORT, read_replicas
 
     found = read_replicas(files)
     if as_json:
@@ -185,7 +180,7 @@ def transport(
 
 def _alone(folder: Path) -> "DirectoryLock":
     """Return a hold on a folder: a second process that would write there is told who has it."""
-    from metalforge.campaign.store import DirectoryLock
+    from metalforge.campaign import DirectoryLock
 
     folder.mkdir(parents=True, exist_ok=True)
     return DirectoryLock(folder)
@@ -193,8 +188,8 @@ def _alone(folder: Path) -> "DirectoryLock":
 
 def _engine(substrate: str, threads: int | None) -> "Engine":
     """Open silicon by its name; cores with so many threads."""
-    from metalforge.campaign.running.lanes import engine_here
-    from metalforge.native.cpu_engine import cpu_engine
+    from metalforge.campaign import engine_here
+    from metalforge.native import cpu_engine
 
     if substrate != "cpu":
         engine = engine_here(substrate)
@@ -278,7 +273,7 @@ def _show_one(summary: "PlasmaSummary") -> None:
 
 def _table(title: str, numbers: dict[str, Any], published: "dict[str, tuple[Reference, ...]]") -> None:
     """Show the numbers that have errors, each beside what was published for the measured coupling."""
-    from metalforge.plasma.observables import MeanWithError
+    from metalforge.plasma import MeanWithError
 
     rows = [
         (

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")]
 Stream = Annotated[int, typer.Option(min=0, max=2**32 - 1)]

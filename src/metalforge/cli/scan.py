@@ -17,10 +17,7 @@ from .guard import AGAIN, is_fault
 from .output import Json, lost, print_json, print_records, print_text
 
 if TYPE_CHECKING:
-    from metalforge.campaign import Campaign, CampaignSpec, Results
-    from metalforge.campaign.replanning import Counterfactual
-    from metalforge.campaign.extending import Extension
-    from metalforge.campaign.state import CampaignState
+    from metalforge.campaign import Campaign, CampaignSpec, CampaignState, Counterfactual, Extension, Results
 
 SYSTEMS = "A system: a lattice x,y,z,t as in 12,12,12,4, the particles of a plasma's box; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
@@ -32,7 +29,7 @@ WIDEN = "Let the range grow to hold couplings outside it, which are refused othe
 
 def asked(options: Mapping[str, Any]) -> "Extension":
     """Return what the options of a verb ask for, by their names."""
-    from metalforge.campaign.extending import Extension, couplings_of, system_of
+    from metalforge.campaign import Extension, couplings_of, system_of
 
     coupling, remove = options["coupling"], options.get("remove")
     plain = {name: options[name] for name in Extension.__struct_fields__ if name in options}
@@ -46,8 +43,7 @@ def asked(options: Mapping[str, Any]) -> "Extension":
 
 def presets(as_json: Json = False) -> None:
     """List the presets of `scan`: their lattices, range and budget, and what they are for."""
-    from metalforge.campaign.report.words import budget_text, system_name
-    from metalforge.campaign.spec import PRESETS, about
+    from metalforge.campaign import PRESETS, about, budget_text, system_name
 
     records = [
         {
@@ -77,7 +73,7 @@ def presets(as_json: Json = False) -> None:
 
 
 def _refused(option: str, text: str, wanted: str) -> Exception:
-    from metalforge.core.errors import SpecError
+    from metalforge.core import SpecError
 
     return SpecError(f"`{option}` must be {wanted}. Got {text}")
 
@@ -107,7 +103,7 @@ def live_page(directory: Path, wanted: bool, as_json: bool) -> AbstractContextMa
 
 def _presets(incomplete: str) -> list[str]:
     """Return the names of presets that a shell may complete."""
-    from metalforge.campaign.spec import PRESETS
+    from metalforge.campaign import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 
@@ -148,9 +144,7 @@ def scan(
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
     more = asked(locals())
-    from metalforge.campaign.extending import asked_beside
-    from metalforge.campaign.report.spec_text import spec_text
-    from metalforge.campaign.running.campaign import Campaign
+    from metalforge.campaign import Campaign, asked_beside, spec_text
 
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights, observable), more)
     if print_spec:
@@ -195,8 +189,7 @@ def resume(
     was asked.
     """
     more = asked(locals())
-    from metalforge.campaign.report.words import budget_text
-    from metalforge.campaign.running.campaign import Campaign
+    from metalforge.campaign import Campaign, budget_text
 
     if there := _cluster_of(directory, cluster):
         from .far import resume_far
@@ -215,7 +208,7 @@ def resume(
 
 def note_finished(state: "CampaignState", directory: Path) -> None:
     """Say that a campaign that was resumed is finished, and how it is extended."""
-    from metalforge.campaign.report.words import ENDINGS
+    from metalforge.campaign import ENDINGS
 
     option = "--trajectories 10000" if state.spec.running.deterministic else "--seconds 600"
     ending = ENDINGS[state.stopped_by] if state.stopped_by is not None else ""
@@ -227,8 +220,8 @@ def _cluster_of(directory: Path, asked: str | None) -> str:
 
     The plug-ins that its spec names are loaded, as `scan` loads those of any spec that it is given.
     """
-    from metalforge.campaign.spec import load_spec
-    from metalforge.core.errors import SpecError
+    from metalforge.campaign import load_spec
+    from metalforge.core import SpecError
 
     try:
         there = load_spec(directory / "spec.toml").running.cluster
@@ -263,7 +256,7 @@ def replay(
         return
     if without != "heads":
         raise _refused("--without", without, "heads")
-    from metalforge.campaign.report.words import one_line
+    from metalforge.campaign import one_line
 
     found = campaign.load(directory).without_heads()
     rows = [
@@ -287,7 +280,7 @@ def replay(
 
 def _say_steered(found: "Counterfactual", as_json: bool) -> None:
     """Print where another steerer would have measured, and what its visits are worth."""
-    from metalforge.campaign.report.words import number_text, one_line, system_name
+    from metalforge.campaign import number_text, one_line, system_name
 
     visits = [
         (
@@ -335,12 +328,8 @@ def report(directory: Directory, beside: Beside = None, as_json: Json = False) -
 
 def watch(directory: Directory, as_json: Json = False) -> None:
     """Show a campaign as its journal tells it, live while it runs. If its process was killed, the exit code is 75."""
-    from metalforge.campaign.state import fold
-    from metalforge.campaign.store.directory import JOURNAL, may_be_in_use
-    from metalforge.campaign.store.reading import JournalFollower
-    from metalforge.campaign.store.records import Interrupted, Record
-    from metalforge.campaign.view import view_of
-    from metalforge.core.errors import SpecError
+    from metalforge.campaign import JOURNAL, Interrupted, JournalFollower, Record, fold, may_be_in_use, view_of
+    from metalforge.core import SpecError
 
     from .live import LiveView
 
@@ -385,9 +374,8 @@ def _spec(
     """Return the spec of a file or a preset, with what the command line changes."""
     import msgspec
 
-    from metalforge.campaign.spec import converted, load_spec, preset
-    from metalforge.core.errors import SpecError
-    from metalforge.core.plugins import loaded_files
+    from metalforge.campaign import converted, load_spec, preset
+    from metalforge.core import SpecError, loaded_files
 
     if path is not None and name is not None:
         raise SpecError(f"a spec or a preset is wanted. Got both, {path} and `{name}`\nhint: leave one of them out")
@@ -437,15 +425,14 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 def resuming(directory: Path) -> str:
     """Return the command that goes on with a campaign of this process."""
-    from metalforge.core.plugins import with_plugins
+    from metalforge.core import with_plugins
 
     return with_plugins(f"metalforge resume {directory}")
 
 
 def note_what_is_kept(error: Exception, directory: Path) -> None:
     """Add to the error of a campaign how to go on with what its journal has, and what a report of a fault needs."""
-    from metalforge.campaign.store.directory import JOURNAL
-    from metalforge.campaign.store.reading import begun
+    from metalforge.campaign import JOURNAL, begun
 
     if not begun(directory / JOURNAL):
         return

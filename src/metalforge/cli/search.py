@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
+from metalforge.core import SpecError, naming
 
 from .output import MOST_SEED, Json, Threads, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.hybrid.search import Finalist, SearchReport, SearchTask, StudyResult
+    from metalforge.hybrid import Finalist, SearchReport, SearchTask, StudyResult
 
 EVERY_S = 1.0
 """Seconds between two lines of progress."""
@@ -61,8 +60,7 @@ def search(
     Errors are NRMSE on test data that no phase has seen. Latency and energy are modelled. Exits with 1 where no
     finalist is within the tolerance.
     """
-    from metalforge.hybrid.search import SearchBudget
-    from metalforge.hybrid.search import search_network
+    from metalforge.hybrid import SearchBudget, search_network
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
@@ -104,8 +102,7 @@ def _task(name: str | None, inputs: Path | None, targets: Path | None, washout: 
         return name or "narma10"
     if inputs is None or targets is None or name is not None:
         raise SpecError("a search is for a `--task`, or for data: `--inputs` and `--targets`, both")
-    from metalforge.hybrid.model.inputs import loaded
-    from metalforge.hybrid.search import data_task
+    from metalforge.hybrid import data_task, loaded
 
     given, wanted = loaded(inputs), loaded(targets)
     with naming(f"{inputs} and {targets}"):

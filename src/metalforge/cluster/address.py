@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 MOST_NODES, MOST_CORES = 64, 1024
 """Of a cluster on this machine: a node takes 150 MB and a second to start; cores are only counted."""

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metalforge.core.errors import PlacementError, SpecError
-from metalforge.pipeline.ray_ import first_line, import_ray
+from metalforge.core import PlacementError, SpecError
+from metalforge.pipeline import first_line, import_ray
 
 from .address import ClusterAddress
 from .local import LocalCluster, start_local

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.files import replacing
-from metalforge.pipeline.ray_ import first_line
+from metalforge.core import replacing
+from metalforge.pipeline import first_line
 
 from .local import RECORD, SOCKET, ClusterFolder, ClusterRecord, LocalNode
 from .marked import RAYLET, kill_all, mark_of, marking

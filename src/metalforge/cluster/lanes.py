@@ -8,21 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from metalforge.campaign.running.lanes import ChainLane
-from metalforge.campaign.running.orders import Block, Volley
-from metalforge.campaign.theory import System
-from metalforge.core.errors import MeterUnavailableError, PlacementError
-from metalforge.core.quantities import Quantity
-from metalforge.core.substrate import SubstrateInfo
-from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import BatchEngine
-from metalforge.pipeline import Emit
-from metalforge.pipeline.errors import StageCrashError
-from metalforge.pipeline.graph import StageSpec
-from metalforge.pipeline.hosts import Outputs
-from metalforge.pipeline.items import Item
-from metalforge.pipeline.processes import Connection, ProcessHost
-from metalforge.pipeline.states import encode_state
+from metalforge.campaign import Block, ChainLane, System, Volley
+from metalforge.core import MeterUnavailableError, PlacementError, Quantity, SubstrateInfo
+from metalforge.native import BatchEngine, cpu_engine
+from metalforge.pipeline import Connection, Emit, Item, Outputs, ProcessHost, StageCrashError, StageSpec, encode_state
 from metalforge.substrates import discover
 
 

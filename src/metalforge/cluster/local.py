@@ -30,8 +30,7 @@ from typing import Self
 
 import msgspec
 
-from metalforge.core.errors import MetalforgeError, PluginError, SpecError
-from metalforge.core.files import PathLike, naming
+from metalforge.core import MetalforgeError, PathLike, PluginError, SpecError, naming
 
 from .address import MOST_CORES, MOST_NODES
 from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, marking, raylets, send, wait_until, workers

@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from metalforge.campaign.running.lanes import ChainLane
-from metalforge.campaign.running.machines import Machines, StopFlag
-from metalforge.campaign.running.orders import stage_of
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.directory import JOURNAL
-from metalforge.core.closing import Closing
-from metalforge.core.errors import PlacementError
-from metalforge.core.quantities import Quantity
-from metalforge.pipeline import Pipeline, Run
-from metalforge.pipeline.errors import StageCrashError
-from metalforge.pipeline.graph import PipelineGraph, StageSpec
-from metalforge.pipeline.hosts import Host
-from metalforge.pipeline.processes import Died
-from metalforge.pipeline.ray_ import RayConnection, first_line
-from metalforge.pipeline.threads import ThreadsRun
+from metalforge.campaign import JOURNAL, CampaignSpec, ChainLane, Machines, StopFlag, stage_of
+from metalforge.core import Closing, PlacementError, Quantity
+from metalforge.pipeline import (
+    Died,
+    Host,
+    Pipeline,
+    PipelineGraph,
+    RayConnection,
+    Run,
+    StageCrashError,
+    StageSpec,
+    ThreadsRun,
+    first_line,
+)
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
 from .nodes import SILENT_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from metalforge.core.errors import MetalforgeError
+from metalforge.core import MetalforgeError
 
 VARIABLE = "METALFORGE_LOCAL_CLUSTER"
 KEEPER = "keeper"

@@ -8,10 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from metalforge.core.errors import PlacementError, SpecError
-from metalforge.core.quantities import Quantity
-from metalforge.pipeline.errors import StageCrashError
-from metalforge.pipeline.ray_ import first_line, start_actor
+from metalforge.core import PlacementError, Quantity, SpecError
+from metalforge.pipeline import StageCrashError, first_line, start_actor
 
 from .lanes import LaneFacts
 from .worker import NodeFacts, NodeWorker

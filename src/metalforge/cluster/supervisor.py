@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from metalforge.campaign.extending import Extension
-from metalforge.campaign.report.result import CampaignSummary
-from metalforge.campaign.results import Results
-from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.view import View
-from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.pipeline.child import portable
-from metalforge.pipeline.ray_ import start_actor
+from metalforge.campaign import JOURNAL, Campaign, CampaignSpec, CampaignSummary, Extension, Results, View
+from metalforge.core import MetalforgeError, PlacementError
+from metalforge.pipeline import portable, start_actor
 
 from .machines import RayMachines
 from .worker import system_error

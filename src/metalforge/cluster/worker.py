@@ -16,16 +16,9 @@ from typing import Any
 import msgspec
 
 from metalforge import native
-from metalforge.campaign.running.lanes import check_room, lanes_here
-from metalforge.campaign.running.orders import Block
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.chain_files import chain_files
-from metalforge.core.quantities import EnergyMeter, Quantity
-from metalforge.core.substrate import SubstrateInfo
-from metalforge.pipeline.child import portable
-from metalforge.pipeline.hosts import StageServer
-from metalforge.pipeline.items import Emit
-from metalforge.pipeline.ray_ import first_line
+from metalforge.campaign import Block, CampaignSpec, chain_files, check_room, lanes_here
+from metalforge.core import EnergyMeter, Quantity, SubstrateInfo
+from metalforge.pipeline import Emit, StageServer, first_line, portable
 from metalforge.substrates import discover
 
 from .lanes import LaneFacts, facts_of

@@ -2,14 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
+    from .adopting import TaughtChain, adopt
     from .advisor import ConductorAdvisor
-    from .features import ChainContext, FrameMaker
+    from .features import SCHEMA, ChainContext, FrameMaker
     from .layouts import CONDUCTOR_11, GPU_PREP_11
+    from .plasma.acting import HeadStop
     from .program import ConductorProgram
-    from .shipped import default_provenance, default_scores, default_weights
+    from .scaling import transition_curve, transition_on
+    from .shipped import (
+        Provenance,
+        default_provenance,
+        default_scores,
+        default_weights,
+        read_provenance,
+        save_with_provenance,
+    )
+    from .standing import standings_of
 
 __all__ = [
     "CONDUCTOR_11",

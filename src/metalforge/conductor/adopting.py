@@ -20,11 +20,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.heads import BaseCurves
-from metalforge.reservoir.least_squares import LeastSquares, absorb
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Doubles, SpecError
+from metalforge.reservoir import BaseCurves, EsnWeights, LeastSquares, absorb
 
 from .scores import AdoptedHead, skill_interval
 

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.advice import (
+from metalforge.core import (
+    PEAK_HEAD,
     Advice,
     ChainPlace,
     CheapLength,
+    Closing,
     ExpectedPeak,
     HeadStanding,
+    Modelled,
     PeakPlace,
     Question,
     Reading,
+    Segment,
 )
-from metalforge.core.closing import Closing
-from metalforge.core.quantities import Modelled
-from metalforge.core.rows import Segment
-from metalforge.core.schema import PEAK_HEAD
-from metalforge.statistics.estimate import with_error
+from metalforge.statistics import with_error
 
 from .features import SWEEPS, ChainContext, FrameMaker
 from .program import ConductorProgram
@@ -107,8 +107,8 @@ class ConductorAdvisor(Closing):
         heads = heads if weights is None else with_weights(heads, weights)
         if not profile:
             return cls(heads, context_of)
-        from metalforge.substrates.npu.emulator import EmulatedDevice
-        from metalforge.substrates.profiles import profile as find_profile
+        from metalforge.substrates import EmulatedDevice
+        from metalforge.substrates import profile as find_profile
 
         return cls(heads, context_of, device=EmulatedDevice(find_profile(profile)))
 

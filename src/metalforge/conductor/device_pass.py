@@ -5,16 +5,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
-from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.routing.encodings import encoding_of
-from metalforge.hybrid.running.device_matrix import DeviceMatrix
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.compile import compile_linear
-from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.ladder import group_ranges
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.core import Doubles, Reals, SpecError
+from metalforge.hybrid import DeviceMatrix, HybridEsn, encoding_of
+from metalforge.reservoir import EsnWeights
+from metalforge.substrates import DevicePrograms, NpuDevice, compile_linear, group_ranges
 
 from .passes import ConductorRun
 

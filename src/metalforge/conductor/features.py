@@ -26,10 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.advice import ExpectedPeak
-from metalforge.core.errors import SpecError
-from metalforge.core.rows import Phase
-from metalforge.core.schema import FeatureSchema
+from metalforge.core import ExpectedPeak, FeatureSchema, Phase, SpecError
 
 from .plaquette import plaquette_of
 from .scaling import scaled_coupling, spatial_extent, transition_on

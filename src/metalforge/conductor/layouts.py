@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError, find
-from metalforge.core.schema import PEAK_HEAD, HeadLayout, HeadSpec
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import PEAK_HEAD, HeadLayout, HeadSpec, SpecError, find
+from metalforge.reservoir import EsnWeights
 
 PEAK = PEAK_HEAD
 

@@ -9,12 +9,8 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.closing import Closing
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.engine import Affine, EsnEngine, init
-from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Closing, Doubles, Reals, SpecError
+from metalforge.reservoir import Affine, BaseCurves, EsnEngine, EsnWeights, HeadValues, decoder_of, init
 
 
 class ConductorRun(Closing):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 
 class Plaquette(NamedTuple):

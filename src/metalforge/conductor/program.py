@@ -17,15 +17,13 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
-from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import FeatureSchema, HeadLayout, HeadSpec, SpecError
+from metalforge.reservoir import BaseCurves, EsnWeights, HeadValues, decoder_of
 
 from .passes import ConductorRun, SoftwarePass
 
 if TYPE_CHECKING:  # programs that run in software load nothing of a device
-    from metalforge.substrates.npu.device import NpuDevice
+    from metalforge.substrates import NpuDevice
 
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
 
@@ -71,7 +69,7 @@ class ConductorBuilder:
         """Return the program, its heads untrained."""
         if self._dims is None or not self._heads:
             raise SpecError("a conductor program wants reservoir_dims(inputs, units) and at least one head")
-        from metalforge.reservoir.generate import make_esn
+        from metalforge.reservoir import make_esn
 
         inputs, units = self._dims
         options = {"seed": 1, "connectivity": 1.0, "leak": 0.3, "input_scaling": 0.3} | self._options

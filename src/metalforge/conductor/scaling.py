@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from metalforge.core.advice import ExpectedPeak
+from metalforge.core import ExpectedPeak
 
 
 class KnownExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

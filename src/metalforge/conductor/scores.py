@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .features import ChainContext
 

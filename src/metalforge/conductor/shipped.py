@@ -12,11 +12,8 @@ from pathlib import Path
 import msgspec
 
 from metalforge import __version__
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming, replacing
-from metalforge.reservoir import tensors
-from metalforge.reservoir.files import load_weights
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import PathLike, SpecError, naming, replacing
+from metalforge.reservoir import EsnWeights, load_weights, tensors
 
 from .scores import AdoptedHead, HeadScores
 

@@ -12,13 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from metalforge.core.advice import NOT_ACTED_ON, HeadStanding
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
-from metalforge.core.schema import HeadLayout
-from metalforge.reservoir.files import expect_features, load_weights
-from metalforge.reservoir.sparse import to_dense
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import NOT_ACTED_ON, HeadLayout, HeadStanding, SpecError, naming
+from metalforge.reservoir import EsnWeights, expect_features, load_weights, to_dense
 
 from .features import ChainContext
 from .layouts import CONDUCTOR_11, migrate

@@ -15,10 +15,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from metalforge.campaign.calling import MOST_BYTES, Command, ControlError, send
-from metalforge.campaign.report.words import one_line
-from metalforge.campaign.steerers import ANY, steerer_names
-from metalforge.core.errors import MetalforgeError
+from metalforge.campaign import ANY, MOST_BYTES, Command, ControlError, one_line, send, steerer_names
+from metalforge.core import MetalforgeError
 
 from .payloads import encoded
 

@@ -4,11 +4,18 @@ import os
 from copy import copy
 from pathlib import Path
 
-from metalforge.campaign.state import CampaignState, Fold
-from metalforge.campaign.store import JournalFollower
-from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.store.records import Assigned, Commanded, Decided, Record, Rows
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.campaign import (
+    JOURNAL,
+    Assigned,
+    CampaignState,
+    Commanded,
+    Decided,
+    Fold,
+    JournalFollower,
+    Record,
+    Rows,
+)
+from metalforge.core import MetalforgeError, SpecError
 
 SLICE = 8 << 20
 """Bytes of a journal that are read before somebody else may ask: about 0.1 s."""

@@ -15,8 +15,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
-from metalforge.campaign.replanning import counterfactual
-from metalforge.campaign.store.directory import JOURNAL
+from metalforge.campaign import JOURNAL, counterfactual
 
 from .following import Followed, Past
 from .payloads import encoded, transition_sent

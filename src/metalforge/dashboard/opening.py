@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import uvicorn
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
+from metalforge.core import SpecError, naming
 
 from .server import Server, guarded_app
 

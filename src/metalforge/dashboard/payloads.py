@@ -6,20 +6,30 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.report.figure_data import compared_campaign
-from metalforge.campaign.report.figure_data_of_chains import (
+from metalforge.campaign import (
+    Assigned,
+    Commanded,
+    Decided,
+    Reported,
+    SystemView,
+    View,
+    compared_campaign,
+    duration,
+    found_text,
     histogram_edges,
     histogram_of,
     memory_of,
+    needed_text,
+    number_text,
+    one_line,
+    pipeline_figure,
+    silicon_figure,
     supports_of,
     swaps_of,
+    system_text,
+    view_of,
 )
-from metalforge.campaign.report.figure_data_of_run import pipeline_figure, silicon_figure
-from metalforge.campaign.report.result import Reported
-from metalforge.campaign.report.words import duration, found_text, needed_text, number_text, one_line, system_text
-from metalforge.campaign.store.records import Assigned, Commanded, Decided
-from metalforge.campaign.view import SystemView, View, view_of
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .following import Followed
 

@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from metalforge.campaign.report.words import one_line
-from metalforge.campaign.steerers import steerer_names
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.campaign import one_line, steerer_names
+from metalforge.core import MetalforgeError, SpecError
 
 from .commanding import PATH, Commanding
 from .following import Followed

@@ -8,20 +8,30 @@ file, and `load` reads it in any process.
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .deployed import Deployed, deploy, load
+    from .deployed.model import DeployedPlan
+    from .deployed.placement import expect_one_source, plan_places, require_npu, with_ranges
+    from .deployed.reader import deployed_profile
     from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
     from .esn.tasks import PrecisionChoice, Task, loss, refit
     from .evaluation import Evaluation, evaluate
     from .model.graph import Node, OpGraph, graph_from_esn
+    from .model.inputs import loaded
     from .model.onnx_import import load_onnx
-    from .routing.plan import Plan
-    from .routing.router import OperationRouter
-    from .running.device_matrix import DeviceFallbackWarning
+    from .model.opening import as_graph, expect_model
+    from .routing.encodings import encoding_of, precision_of
+    from .routing.plan import Plan, remarks, table
+    from .routing.ranges import line_ranges
+    from .routing.router import DEFAULT_TOLERANCE, OperationRouter
+    from .routing.rules import SEED_TABLE
+    from .running.device_matrix import DeviceFallbackWarning, DeviceMatrix
     from .running.executor import HybridExecutor
+    from .running.rule_examples import exercise
+    from .search import Finalist, SearchBudget, SearchReport, SearchTask, StudyResult, data_task, search_network
 
 __all__ = [
     "ChunkPlan",

@@ -16,18 +16,21 @@ Conventions, the same everywhere:
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
-    from .actions import SYMANZIK, WILSON, Action
+    from .actions import SYMANZIK, WILSON, Action, action
     from .batch import ChainBatch
+    from .campaign.lessons import taught_by
     from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
     from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
     from .fermions import FermionSpec
     from .field import GaugeField
     from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
+    from .generate import Generation, GenerationSummary, Job
     from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
     from .integrators import SCHEMES, Scheme, scheme
+    from .io import read_links
     from .observables import (
         Observables,
         SeaObservables,

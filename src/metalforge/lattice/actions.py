@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metalforge.core.errors import SpecError, find
+from metalforge.core import SpecError, find
 
 if TYPE_CHECKING:
-    from metalforge.native.engine import ActionKernel
+    from metalforge.native import ActionKernel
 
     from .field import GaugeField
 

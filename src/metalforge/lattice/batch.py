@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.native.engine import Batch, BatchEngine, ChainPlace, Sweeps, Trajectory
+from metalforge.core import SpecError
+from metalforge.native import Batch, BatchEngine, ChainPlace, Sweeps, Trajectory
 
 from .chain import Chain
 from .integrators import scheme

@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, Precision, check_dims, continues
+from metalforge.core import SpecError, require_one_of
+from metalforge.native import Engine, Precision, check_dims, continues, cpu_engine
 
 from .actions import action as named_action
 from .fermions import FermionSpec

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .field import Address
 from .solvers import cg

@@ -18,8 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.rows import Row
+from metalforge.core import Row, SpecError
 from metalforge.native import Stream
 
 from .chain import Chain

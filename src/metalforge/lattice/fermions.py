@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core import SpecError, require_at_least
 
 REVERSIBLE_TOLERANCE = 1e-9
 """The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,

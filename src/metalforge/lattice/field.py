@@ -8,9 +8,8 @@ from typing import Any, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, check_dims
+from metalforge.core import SpecError, require_one_of
+from metalforge.native import Buffer, Dims, Engine, Grid, Precision, check_dims, cpu_engine
 
 from .actions import WILSON, Action
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .field import GaugeField, Momenta
 

@@ -13,12 +13,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError, require_at_least
-from metalforge.core.files import remove_half_written
-from metalforge.core.rows import Row
-from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
-from metalforge.statistics.estimate import MIN_LENGTH
-from metalforge.statistics.values import Value, value_of
+from metalforge.core import MetalforgeError, Row, SpecError, remove_half_written, require_at_least
+from metalforge.statistics import (
+    MIN_LENGTH,
+    Estimate,
+    Value,
+    chiral_susceptibility,
+    gamma_method,
+    susceptibility,
+    value_of,
+)
 
 from .chain import Chain, ChainSpec
 from .io import write_links

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 from metalforge.native import Stream
 
 from .actions import WILSON, Action

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import find, require_at_least
+from metalforge.core import find, require_at_least
 
 MOVE, GAUGE = 0, 1
 """Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core import SpecError, require_at_least
 
 from .field import Address, GaugeField
 

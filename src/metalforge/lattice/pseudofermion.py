@@ -22,7 +22,7 @@ from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .field import Address, Momenta
 from .rational import Rational, rational_power

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 MAX_POLES = 60
 """Enough for 1e-13 on a range of 1e8; more would say that the range is a mistake."""

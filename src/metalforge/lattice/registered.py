@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.core.observables import Observable, find_observables, register_observable
+from metalforge.core import Observable, SpecError, find_observables, register_observable
 
 from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
 

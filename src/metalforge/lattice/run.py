@@ -15,9 +15,17 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import MetalforgeError, SpecError
-from metalforge.core.observables import Measurements
-from metalforge.core.rows import ChainFaultError, LoggedRun, Row, Rowed, RowLog, RunNotes
+from metalforge.core import (
+    ChainFaultError,
+    LoggedRun,
+    Measurements,
+    MetalforgeError,
+    Row,
+    Rowed,
+    RowLog,
+    RunNotes,
+    SpecError,
+)
 
 from .chain import Chain
 from .observables import COLUMNS, Columns

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
 from .fermions import FermionSpec

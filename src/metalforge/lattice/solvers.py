@@ -12,8 +12,8 @@ from typing import NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError, require_at_least
-from metalforge.native.engine import Iterations, Solver
+from metalforge.core import MetalforgeError, SpecError, require_at_least
+from metalforge.native import Iterations, Solver
 
 from .field import GaugeField
 from .rational import Rational

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.native.engine import Buffer, Precision, Solver
+from metalforge.core import SpecError
+from metalforge.native import Buffer, Precision, Solver
 
 from .field import GaugeField, Momenta, OnGrid, grid_of
 

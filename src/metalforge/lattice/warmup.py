@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from metalforge.core.rows import CountedWarmUp, Phase
+from metalforge.core import CountedWarmUp, Phase
 
 from .chain import Chain, UpdateInfo
 

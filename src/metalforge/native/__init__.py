@@ -7,13 +7,41 @@ where the CPU is not x86-64). ``METALFORGE_THREADS`` sets the default number of 
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 from ._level import available_levels, default_threads, kernels, level, openmp, supported_levels, thread_count
 from .cpu_engine import cpu_engine
 from .engine import Engine
 
 if TYPE_CHECKING:
+    from ._level import MAX_THREADS
+    from .cpu_engine import CpuEngine
+    from .cuda.engine import cuda_engine
+    from .cuda.grid import CudaEngine
+    from .engine import (
+        PARTICLE_SUMS,
+        ActionKernel,
+        Batch,
+        BatchEngine,
+        Buffer,
+        ChainPlace,
+        Dims,
+        Grid,
+        Iterations,
+        Motion,
+        ParticleBatch,
+        ParticleBox,
+        ParticleEngine,
+        ParticleSamples,
+        Precision,
+        Solver,
+        Sweeps,
+        Trajectory,
+        check_dims,
+        continues,
+        rounds_to_doubles,
+    )
+    from .frames import correlate, density_powers
     from .random import Stream
     from .reduce import from_df64, ordered_dot, ordered_sum, to_df64
     from .self_checks import SelfCheck, selftest

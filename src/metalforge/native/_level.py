@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from types import ModuleType
 
-from metalforge.core.errors import KernelError, SpecError, UnknownNameError
+from metalforge.core import KernelError, SpecError, UnknownNameError
 
 LEVELS = ("portable", "v2", "v3", "v4")
 """All build levels, slowest first. The v-levels are those of the x86-64 psABI."""

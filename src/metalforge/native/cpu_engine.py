@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.substrate import check_memory
+from metalforge.core import check_memory
 
 from ._level import kernels, level, thread_count
 from .engine import (

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 Precision = Literal["f64", "f32"]
 Dims: TypeAlias = tuple[int, int, int, int]

@@ -6,7 +6,7 @@ df64 is a real as hi + lo, two floats; row 0 of a (2, n) float32 array holds hi,
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from ._level import kernels, thread_count
 

@@ -5,11 +5,13 @@ Knows no physics and no device: it receives substrates and meters as objects. St
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline, PipelineBuilder
+    from .calibration import judge, take_turns
     from .channels import ChannelStatistics, Receive, Send, open_channel
+    from .child import end_with_parent, portable
     from .efficiency import EfficiencyWindow, SiliconEfficiency
     from .errors import (
         BrokenError,
@@ -25,14 +27,19 @@ if TYPE_CHECKING:
     from .events import Event, EventLog, read_events
     from .expressions import Expression
     from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
+    from .hosts import Host, Outputs, StageServer
     from .inline import ManualClock
     from .items import Emit, Item, ItemId
     from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
     from .lanes import END, LaneStatistics
     from .metrics import StageMetrics, StageTotals, bottleneck
+    from .processes import Connection, Died, ProcessHost
+    from .ray_ import RayConnection, first_line, import_ray, start_actor
     from .reconfigure import Migration, Receipt
     from .stages import Collect, Context, Source, Stage, StageConfig
+    from .states import encode_state
     from .supervisor import Run
+    from .threads import ThreadsRun
     from .toml import from_toml, read_pipeline
 
 __all__ = [

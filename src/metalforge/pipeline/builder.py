@@ -5,7 +5,7 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core import SpecError, UnknownNameError
 
 from .checks import check
 from .errors import GraphError

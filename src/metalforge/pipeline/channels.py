@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .errors import BrokenError, ClosedError, EndOfChannel
 from .items import Item, ItemId, payload_bytes

@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from metalforge.core.capabilities import missing_capabilities
-from metalforge.core.errors import MetalforgeError
+from metalforge.core import MetalforgeError, missing_capabilities
 
 from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
-from metalforge.core.errors import MetalforgeError
-from metalforge.core.quantities import Measured, Quantity
+from metalforge.core import Measured, MetalforgeError, Quantity
 
 from .stages import OnSubstrate
 

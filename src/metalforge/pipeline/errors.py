@@ -19,7 +19,7 @@ import traceback
 
 import msgspec
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .items import Item, ItemId
 

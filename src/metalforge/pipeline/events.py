@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.closing import Closing
-from metalforge.core.files import opened
+from metalforge.core import Closing, opened
 
 from .errors import Failure
 from .items import Item, ItemId

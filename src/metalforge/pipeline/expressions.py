@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from metalforge.core.errors import SpecError, find
+from metalforge.core import SpecError, find
 
 _MAX_CHARACTERS = 1000  # a predicate is a line; anything longer is a program
 _MAX_DEPTH = 50

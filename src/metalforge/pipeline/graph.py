@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from metalforge.core.errors import find
+from metalforge.core import find
 
 from .kinds import Bounded, ChannelKind, Latest
 from .stages import OnSubstrate, Source, Stage, StageConfig

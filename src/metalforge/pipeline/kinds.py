@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from metalforge.core.errors import SpecError, find, require_at_least
+from metalforge.core import SpecError, find, require_at_least
 
 from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
 

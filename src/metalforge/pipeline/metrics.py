@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import EnergyMeter, Measured, Modelled, Quantity
+from metalforge.core import EnergyMeter, Measured, MeterUnavailableError, Modelled, Quantity
 
 from .stages import OnSubstrate
 

@@ -16,7 +16,7 @@ from functools import partialmethod
 from pathlib import Path
 from typing import Any, Protocol
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from metalforge.core.closing import Closing
+from metalforge.core import Closing
 
 from .metrics import StageMetrics
 

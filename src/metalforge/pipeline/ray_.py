@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from metalforge.core.errors import PluginError
+from metalforge.core import PluginError
 
 from .errors import PipelineError
 from .graph import PipelineGraph, StageSpec

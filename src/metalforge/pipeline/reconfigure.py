@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.errors import find, require_one_of
-from metalforge.core.substrate import discover, spelled
+from metalforge.core import discover, find, require_one_of, spelled
 
 from .checks import check
 from .errors import GraphError, PipelineError, failure_of

@@ -4,8 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from metalforge.core.errors import SpecError
-from metalforge.core.plugins import load_plugin, plugin_names, strangers_code
+from metalforge.core import SpecError, load_plugin, plugin_names, strangers_code
 
 from .stages import Stage, as_stage
 

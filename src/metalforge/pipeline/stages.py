@@ -15,10 +15,15 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_c
 
 import msgspec
 
-from metalforge.core.capabilities import Capability
-from metalforge.core.errors import SpecError, require_at_least, require_not_negative, require_positive
-from metalforge.core.quantities import EnergyMeter
-from metalforge.core.substrate import SubstrateInfo
+from metalforge.core import (
+    Capability,
+    EnergyMeter,
+    SpecError,
+    SubstrateInfo,
+    require_at_least,
+    require_not_negative,
+    require_positive,
+)
 
 from .items import Emit, Item
 from .lanes import END

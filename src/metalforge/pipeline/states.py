@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 _ARRAY, _TUPLE, _BIG, _COMPLEX = 1, 2, 3, 4
 

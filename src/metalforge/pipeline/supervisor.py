@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
+from metalforge.core import PlacementError, SpecError, UnknownNameError, find
 
 from .checks import lacking
 from .errors import BrokenError, DeadlockError, GraphError, PipelineError, StageTimeoutError

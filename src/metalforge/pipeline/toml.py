@@ -21,9 +21,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.errors import SpecError, find
-from metalforge.core.files import opened
-from metalforge.core.substrate import spelled
+from metalforge.core import SpecError, find, opened, spelled
 
 from .builder import Pipeline, PipelineBuilder
 from .kinds import read_channel

@@ -10,6 +10,10 @@ Conventions, the same everywhere:
 - A run warms up in a bath (Langevin) and then is NVE: its Gamma is measured, not the one it was asked for.
 """
 
+from typing import TYPE_CHECKING
+
+from metalforge.core import on_demand
+
 from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
 from .observables import MeanWithError
@@ -19,6 +23,14 @@ from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
 from .transport import Transport, TransportSegment, merged, segment_of, transport
 from .warmup import WarmupEnd
+
+if TYPE_CHECKING:
+    from .kept import read_replicas
+    from .observables import CURRENTS, STRESSES, WaveVectors, mode_powers
+    from .references import melting_gamma
+    from .replicas import at_border, found_together, replicas_of, resumed, said_enough
+    from .run import TOO_SHORT, PlasmaBlock, Watch
+    from .spec import SAMPLE_TIME
 
 __all__ = [
     "MASS",
@@ -45,3 +57,4 @@ __all__ = [
     "segment_of",
     "transport",
 ]
+__getattr__, __dir__ = on_demand(__name__, __all__)

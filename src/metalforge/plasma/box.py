@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.native.engine import (
+from metalforge.core import MetalforgeError, PlacementError
+from metalforge.native import (
     Engine,
     Motion,
     ParticleBatch,
@@ -19,8 +19,8 @@ from metalforge.native.engine import (
     ParticleEngine,
     ParticleSamples,
     Precision,
+    Stream,
 )
-from metalforge.native.random import Stream
 
 from .spec import MASS, PlasmaSpec
 

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike
-from metalforge.core.sealed_files import Sealed, write_sealed
-from metalforge.native.engine import Engine
+from metalforge.core import PathLike, Sealed, SpecError, write_sealed
+from metalforge.native import Engine
 
 from .box import Particles
 from .spec import PlasmaSpec

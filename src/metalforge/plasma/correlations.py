@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.native.frames import correlate
+from metalforge.native import correlate
 
 Floats = NDArray[np.float64]
 ORIGINS = 41

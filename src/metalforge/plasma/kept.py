@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .references import Reference, references
 from .replicas import folders_of, found_together

@@ -11,10 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.native.engine import PARTICLE_SUMS
-from metalforge.native.frames import density_powers
-from metalforge.statistics import gamma_method
-from metalforge.statistics.estimate import MIN_LENGTH
+from metalforge.native import PARTICLE_SUMS, density_powers
+from metalforge.statistics import MIN_LENGTH, gamma_method
 
 from .spec import DENSITY, MASS, PlasmaSpec
 

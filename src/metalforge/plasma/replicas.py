@@ -15,10 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import remove_half_written
-from metalforge.native import default_threads
-from metalforge.native.engine import Engine
+from metalforge.core import SpecError, remove_half_written
+from metalforge.native import Engine, default_threads
 
 from .box import LostParticleError, Rooms
 from .run import PlasmaBlock, PlasmaJob, PlasmaRun

@@ -13,12 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming
-from metalforge.core.rows import Phase
-from metalforge.core.sealed_files import read_sealed
-from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, ParticleSamples
+from metalforge.core import PathLike, Phase, SpecError, naming, read_sealed
+from metalforge.native import Engine, ParticleSamples, cpu_engine
 
 from .box import Asked, begin
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint

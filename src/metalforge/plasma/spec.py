@@ -5,8 +5,8 @@ from typing import Literal, get_args
 
 import msgspec
 
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.native.engine import Motion, Precision
+from metalforge.core import SpecError, require_one_of
+from metalforge.native import Motion, Precision
 
 from .references import einstein_frequency
 

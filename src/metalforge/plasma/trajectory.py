@@ -28,13 +28,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
-from metalforge.core.observables import Measurements
-from metalforge.core.rows import ChainFaultError, CountedWarmUp, LoggedRun, Phase, Row, RowLog, RunNotes
-from metalforge.core.sealed_files import read_sealed
-from metalforge.native import default_threads
-from metalforge.native.engine import Engine, ParticleSamples
+from metalforge.core import (
+    ChainFaultError,
+    CountedWarmUp,
+    LoggedRun,
+    Measurements,
+    Phase,
+    Row,
+    RowLog,
+    RunNotes,
+    SpecError,
+    naming,
+    read_sealed,
+)
+from metalforge.native import Engine, ParticleSamples, default_threads
 
 from .box import Asked, LostParticleError, Particles, Rooms, begin, places
 from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .observables import STRESSES, MeanWithError
 from .references import einstein_frequency

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.native.engine import Motion, ParticleSamples
+from metalforge.core import SpecError
+from metalforge.native import Motion, ParticleSamples
 
 from .box import Asked, Particles
 from .spec import PlasmaSpec

@@ -7,21 +7,36 @@ What a person needs first is here; the rest by module: `online` (LMS, RLS), `gra
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
-    from .activations import ACTIVATIONS, activation
-    from .engine import EsnEngine
-    from .files import load_weights, save_weights
+    from .activations import ACTIVATIONS, ActivationName, activation, leaky_step
+    from .datasets import lorenz, mackey_glass, narma, to_forecasting
+    from .engine import Affine, EsnEngine, init
+    from .files import as_weights, expect_features, load_weights, save_weights
     from .generate import make_esn
-    from .metrics import nrmse
+    from .gradient import Gradients, loss_gradient
+    from .heads import BaseCurves, HeadValues, decoder_of, head_values
+    from .least_squares import LeastSquares, absorb
+    from .losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
+    from .matrices import scaled
+    from .metrics import Interval, nrmse, politis_white, rmse, wilson
     from .origin import origin_weights
+    from .readout import NormalEquations, Readout, ridge, select_ridge
     from .reservoir import Reservoir
     from .reservoirpy_ import from_reservoirpy
     from .running import predict
-    from .sparse import BlockSparse
-    from .training import fit
-    from .weights import EsnWeights, UnstableReservoirWarning, check_echo_state, spectral_radius
+    from .series import DivergenceError, Layout, Series, SeriesError, as_series, as_steps, side_by_side, steps_first
+    from .sparse import BlockSparse, to_dense, weights_of
+    from .training import collect, fit
+    from .weights import (
+        DENSE_EIGENVALUES,
+        EsnWeights,
+        Ranges,
+        UnstableReservoirWarning,
+        check_echo_state,
+        spectral_radius,
+    )
 
 __all__ = [
     "ACTIVATIONS",

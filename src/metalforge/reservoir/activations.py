@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, expit
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import find
+from metalforge.core import Reals, find
 from metalforge.native import kernels
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]

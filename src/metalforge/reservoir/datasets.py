@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, require_not_negative, require_positive
+from metalforge.core import Doubles, SpecError, require_not_negative, require_positive
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

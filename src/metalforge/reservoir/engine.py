@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Reals, SpecError
 from metalforge.native import kernels, thread_count
 
 from .sparse import BlockSparse

@@ -30,7 +30,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from metalforge.core.arrays import Reals
+from metalforge.core import Reals
 
 from .activations import ACTIVATIONS
 from .generate import make_esn

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming, opened, replacing
-from metalforge.core.schema import FeatureSchema
+from metalforge.core import FeatureSchema, PathLike, SpecError, naming, opened, replacing
 
 from . import tensors
 from .sparse import to_dense

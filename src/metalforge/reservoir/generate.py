@@ -10,9 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError, require_not_negative, require_positive
-from metalforge.core.schema import FeatureSchema
+from metalforge.core import FeatureSchema, Reals, SpecError, require_not_negative, require_positive
 
 from .activations import ActivationName
 from .matrices import Distribution, random_matrix, to_kind, with_spectral_radius

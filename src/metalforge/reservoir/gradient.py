@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Reals, SpecError
 
 from .activations import activation
 from .engine import EsnEngine

@@ -8,9 +8,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import require_known
-from metalforge.core.schema import FeatureSchema, HeadActivation, HeadLayout
+from metalforge.core import Doubles, FeatureSchema, HeadActivation, HeadLayout, Reals, require_known
 from metalforge.native import kernels
 
 

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import escaped
+from metalforge.core import SpecError, escaped
 
 from .activations import ActivationName
 from .sparse import to_dense

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.threads import cores_for
+from metalforge.core import Doubles, cores_for
 
 from .series import DivergenceError
 

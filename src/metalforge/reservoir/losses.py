@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import require_known
+from metalforge.core import Doubles, Reals, require_known
 
 from .series import SeriesError
 

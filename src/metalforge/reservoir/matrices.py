@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, require_known, require_positive
+from metalforge.core import Doubles, Reals, SpecError, require_known, require_positive
 
 from .sparse import BLOCK, BlockSparse, Kind, Matrix, to_dense
 from .weights import spectral_radius

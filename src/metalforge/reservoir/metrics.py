@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, find
-from metalforge.statistics.gamma import lagged_sums
+from metalforge.core import Doubles, SpecError, find
+from metalforge.statistics import lagged_sums
 
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, require_positive, require_shares
-from metalforge.core.threads import cores_for
+from metalforge.core import Doubles, Reals, SpecError, cores_for, require_positive, require_shares
 
 from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps

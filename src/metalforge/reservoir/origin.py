@@ -8,8 +8,7 @@ import math
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core import Doubles, SpecError
 
 from .activations import ActivationName
 from .weights import EsnWeights

@@ -21,9 +21,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.threads import cores_for
+from metalforge.core import Doubles, Reals, SpecError, cores_for
 
 from .series import SeriesError, as_steps
 

@@ -8,9 +8,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, opened, replacing
+from metalforge.core import PathLike, Reals, SpecError, opened, replacing
 
 from .engine import EsnEngine
 from .running import closed_loop

@@ -6,8 +6,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core import Doubles, SpecError
 
 from .activations import ACTIVATIONS
 from .weights import EsnWeights

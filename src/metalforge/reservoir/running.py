@@ -10,8 +10,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Reals, SpecError
 
 from .engine import EsnEngine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given

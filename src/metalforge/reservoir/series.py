@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, Reals, SpecError
 
 A = TypeVar("A", bound=np.generic)
 B = TypeVar("B", bound=np.generic)

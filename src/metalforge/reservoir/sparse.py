@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import BriefRepr, Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import BriefRepr, Reals, SpecError
 
 BLOCK = 16
 """Units that share their inputs: a vector of sixteen floats on AVX-512, two of eight on AVX2."""

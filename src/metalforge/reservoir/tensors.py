@@ -18,9 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from scipy.sparse import csr_array
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, escaped
-from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.core import FeatureSchema, HeadLayout, PathLike, SpecError, escaped
 
 from .activations import ActivationName
 from .sparse import BlockSparse, Kind, Matrix, arrays_of, kind_of

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.schema import HeadLayout
+from metalforge.core import HeadLayout, Reals
 
 from .readout import NormalEquations, Pair, Readout, select_ridge
 from .running import series_states

@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from metalforge.core.arrays import BriefRepr, Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.schema import FeatureSchema, HeadLayout
-from metalforge.core.threads import one_thread
+from metalforge.core import BriefRepr, FeatureSchema, HeadLayout, Reals, SpecError, one_thread
 
 from .activations import ActivationName, activation
 from .sparse import BlockSparse, Matrix, to_dense, weights_of

@@ -5,7 +5,7 @@ Autocorrelation times are counted in measurements and are 0.5 for uncorrelated d
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 from .estimate import Estimate, with_error
 from .gamma import autocorrelation, gamma_method, gamma_method_derived
@@ -17,8 +17,17 @@ from .susceptibility import ChiralSusceptibility, chiral_susceptibility, suscept
 from .thermalisation import HotColdAgreement, Truncation, hot_cold_agreement, mser
 
 if TYPE_CHECKING:
+    from .estimate import MIN_LENGTH
+    from .exchange_traffic import Traffic, traffic
+    from .gamma import lagged_sums, pooled_tau
+    from .histograms import BEYOND, MIN_EFFECTIVE, ChainRows, join, variance
+    from .mbar import pair_overlap
     from .obs import to_obs
+    from .peak import half_width, refined_maxima
     from .resample import Resampled, block_length, bootstrap, jackknife
+    from .reweight import MIN_OVERLAP
+    from .susceptibility import kurtosis
+    from .values import Value, value_of
 
 __all__ = [
     "BetaRun",

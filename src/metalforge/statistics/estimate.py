@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 Floats: TypeAlias = NDArray[np.float64]
 

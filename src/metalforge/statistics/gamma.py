@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .estimate import Estimate, Floats, as_matrix, as_series
 

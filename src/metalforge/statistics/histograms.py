@@ -179,6 +179,16 @@ class Joint:
         return np.asarray(np.exp(exponents - exponents.max(axis=1, keepdims=True)), dtype=np.float64)
 
 
+def _moments(chain: ChainRows, cell: NDArray[np.int64], centre: float, shape: tuple[int, int]) -> Floats:
+    """Return sums of (X - centre)^m / (2 tau) over the rows of each cell (block, bin), m = 0 .. MOMENTS - 1."""
+    power, shifted = np.full(cell.size, 1 / (2 * chain.tau)), chain.observable - centre
+    moments = np.empty((MOMENTS, *shape))
+    for m in range(MOMENTS):
+        moments[m] = np.bincount(cell, power, minlength=shape[0] * shape[1]).reshape(shape)
+        power = power * shifted
+    return moments
+
+
 def join(
     chains: Sequence[ChainRows],
     rng: np.random.Generator,
@@ -215,13 +225,7 @@ def join(
         # Cut evenly: the last block is not shorter than the others.
         block = np.minimum(np.arange(rows) * n_blocks // rows, n_blocks - 1)
         cell = block * used.size + bins[start : start + rows]
-        power = np.full(rows, 1 / (2 * chain.tau))
-        shifted = chain.observable - centre
-        moments = np.empty((MOMENTS, n_blocks, used.size))
-        for m in range(MOMENTS):
-            moments[m] = np.bincount(cell, power, minlength=n_blocks * used.size).reshape(n_blocks, used.size)
-            power = power * shifted
-        tables.append(moments)
+        tables.append(_moments(chain, cell, centre, (n_blocks, used.size)))
         owner += [number] * n_blocks
         draw_of_block += [drawn.setdefault((chain.group or number, b), len(drawn)) for b in range(n_blocks)]
         ratio = chain.tau * n_blocks / rows

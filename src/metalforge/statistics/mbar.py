@@ -17,7 +17,7 @@ a replica makes it). Newton steps on it settle in 3 to 6, for the data and hundr
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .estimate import Floats
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import PluginError, SpecError
+from metalforge.core import PluginError, SpecError
 
 from .estimate import as_series
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .estimate import Floats, as_matrix, as_series
 from .gamma import gamma_method

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .estimate import Floats, as_series
 from .gamma import gamma_method

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .estimate import Estimate, Floats, as_series
 from .gamma import DEFAULT_S, gamma_method, gamma_method_derived

@@ -5,10 +5,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.capabilities import capability_from_label
-from metalforge.core.errors import find, require_known
-from metalforge.core.files import opened
-from metalforge.core.substrate import Kind, Workload
+from metalforge.core import Kind, Workload, capability_from_label, find, opened, require_known
 
 
 class _WorkloadFile(msgspec.Struct, kw_only=True):

@@ -6,11 +6,23 @@ import re
 from pathlib import Path
 
 from metalforge import native
-from metalforge.core.capabilities import GENERAL_PURPOSE, Capability, Trait
-from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.core.quantities import EnergyMeter
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload, memory_bytes
-from metalforge.native.cpu_engine import CpuEngine, cpu_engine
+from metalforge.core import (
+    GENERAL_PURPOSE,
+    Capability,
+    Cost,
+    Discovery,
+    EnergyMeter,
+    Kind,
+    MetalforgeError,
+    Missing,
+    PlacementError,
+    Property,
+    SubstrateInfo,
+    Trait,
+    Workload,
+    memory_bytes,
+)
+from metalforge.native import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
 

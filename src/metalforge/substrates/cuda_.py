@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from metalforge.core.capabilities import GENERAL_PURPOSE, BatchInference, Trait
-from metalforge.core.errors import MetalforgeError
-from metalforge.core.quantities import EnergyMeter
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo, Workload
+from metalforge.core import (
+    GENERAL_PURPOSE,
+    BatchInference,
+    Cost,
+    Discovery,
+    EnergyMeter,
+    Kind,
+    MetalforgeError,
+    Missing,
+    Property,
+    Substrate,
+    SubstrateInfo,
+    Trait,
+    Workload,
+)
 
 from .meters import NvmlMeter
 
 if TYPE_CHECKING:  # a machine without a GPU loads nothing of it
-    from metalforge.native.cuda.grid import CudaEngine
+    from metalforge.native import CudaEngine
 
 _REMEDY = "pip install 'metalforge[cuda]'"
 
@@ -61,7 +72,7 @@ class CudaSubstrate:
 
     def open_engine(self, *, threads: int | None = None, variant: str = "") -> "CudaEngine":
         """The kernels on this card, by a strategy of `Fp64Strategy`; threads are the host's, which it has one of."""
-        from metalforge.native.cuda.engine import cuda_engine
+        from metalforge.native import cuda_engine
 
         return cuda_engine(self._index, variant or "native")
 
@@ -71,7 +82,7 @@ def fp64_choices(found: Sequence[Substrate]) -> dict[str, dict[str, object]]:
 
     A card that cannot be measured has a `line` that says why, and nothing else.
     """
-    from metalforge.native.cuda.engine import cuda_engine
+    from metalforge.native import cuda_engine
 
     measured: dict[str, dict[str, object]] = {}
     for one in found:

@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core import Measured, MeterUnavailableError, Modelled
 
 
 class RaplMeter:

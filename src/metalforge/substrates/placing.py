@@ -16,9 +16,16 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from metalforge.core.capabilities import missing_capabilities
-from metalforge.core.errors import PlacementError, require_known
-from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo, Workload
+from metalforge.core import (
+    Cost,
+    Kind,
+    PlacementError,
+    Substrate,
+    SubstrateInfo,
+    Workload,
+    missing_capabilities,
+    require_known,
+)
 
 from .prices import rank
 

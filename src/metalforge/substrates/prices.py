@@ -12,9 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from metalforge.core.capabilities import Trait
-from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost, Workload
+from metalforge.core import Cost, Modelled, Trait, Workload
 
 Objective: TypeAlias = Literal["latency", "energy", "accuracy", "hw_only"]
 NO_POWER = "no power figure for the host: give host_power_w"

@@ -12,8 +12,7 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from metalforge.core.errors import SpecError, find
-from metalforge.core.files import opened
+from metalforge.core import SpecError, find, opened
 
 FOLDER = Path(__file__).parent / "npu" / "profiles"
 

@@ -5,10 +5,16 @@ import math
 import msgspec
 import numpy as np
 
-from metalforge.core.capabilities import capability_from_label, missing_capabilities
-from metalforge.core.errors import MeterUnavailableError, PlacementError
-from metalforge.core.quantities import EnergyMeter, Measured, Modelled
-from metalforge.core.substrate import Substrate
+from metalforge.core import (
+    EnergyMeter,
+    Measured,
+    MeterUnavailableError,
+    Modelled,
+    PlacementError,
+    Substrate,
+    capability_from_label,
+    missing_capabilities,
+)
 from metalforge.substrates import WORKLOADS
 
 __all__ = ["check_substrate"]

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.statistics.histograms import Joint
+from metalforge.statistics import Joint
 
 from .phases import PhaseTrack
 from .selection import MeasuredChain

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
-from metalforge.statistics.reweight import ReweightedCurve, reweight
+from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, ReweightedCurve, join, reweight
 
 from .selection import block_lengths, clusters, prepare
 from .series import PointSeries

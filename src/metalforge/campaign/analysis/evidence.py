@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.threads import one_thread
-from metalforge.statistics.mbar import NotLocated
+from metalforge.core import one_thread
+from metalforge.statistics import NotLocated
 
 from .phases import Shape, phase_changes, shape_at
 from .selection import MeasuredChain, neighbours, overlap

@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.statistics.gamma import pooled_tau
-from metalforge.statistics.histograms import Joint
+from metalforge.statistics import Joint, pooled_tau
 
 from .selection import MeasuredChain
 from .series import PointSeries

@@ -13,11 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.steering import Observation
-from metalforge.statistics.gamma import pooled_tau
-from metalforge.statistics.histograms import ChainRows
-from metalforge.statistics.mbar import NotLocated, pair_overlap
-from metalforge.statistics.reweight import MIN_OVERLAP
+from metalforge.core import Observation
+from metalforge.statistics import MIN_OVERLAP, ChainRows, NotLocated, pair_overlap, pooled_tau
 
 from .series import PointSeries
 

@@ -25,10 +25,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
-from metalforge.statistics.mbar import NotLocated
-from metalforge.statistics.peak import half_width, refined_maxima
-from metalforge.statistics.susceptibility import kurtosis
+from metalforge.statistics import (
+    BEYOND,
+    MIN_EFFECTIVE,
+    Joint,
+    NotLocated,
+    half_width,
+    join,
+    kurtosis,
+    refined_maxima,
+    variance,
+)
 
 from .agreement import Pulls, pulls_of
 from .phases import remembering

@@ -18,7 +18,7 @@ from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
 from metalforge.campaign.theory import Theory
-from metalforge.statistics.gamma import gamma_method
+from metalforge.statistics import gamma_method
 
 FEWEST_ROWS = 100
 """Measured updates below which a warm-up is not judged: a fifth must hold several independent ones."""

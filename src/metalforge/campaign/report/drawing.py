@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from metalforge.core.pages import Paragraphs
+from metalforge.core import Paragraphs
 
 from .words import TEXTS
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.theory import System, TheoryWords
-from metalforge.statistics.estimate import Estimate
+from metalforge.statistics import Estimate
 
 from .decisions import ResultPart
 from .result import CampaignResult, CampaignSummary, Reported, summary_of

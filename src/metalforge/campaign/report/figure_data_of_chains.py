@@ -14,8 +14,7 @@ from metalforge.campaign.analysis.transition import Located
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.theory import System
-from metalforge.statistics.estimate import MIN_LENGTH
-from metalforge.statistics.gamma import autocorrelation, gamma_method
+from metalforge.statistics import MIN_LENGTH, autocorrelation, gamma_method
 
 from .decisions import ResultPart
 

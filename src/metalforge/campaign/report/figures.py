@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import SizeLaw
-from metalforge.statistics.estimate import Estimate, with_error
-from metalforge.statistics.values import Value
+from metalforge.statistics import Estimate, Value, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
 from .figure_data import ComparedCampaign, TransitionPoint, TransitionSystem, apart

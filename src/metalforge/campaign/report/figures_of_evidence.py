@@ -14,9 +14,8 @@ from metalforge.campaign.analysis.phases import TWO_PEAKS, Shape, density_of, sh
 from metalforge.campaign.analysis.selection import MeasuredChain
 from metalforge.campaign.analysis.transition import Located, Transition
 from metalforge.campaign.theory import TheoryWords
-from metalforge.core.pages import Paragraphs
-from metalforge.statistics.estimate import with_error
-from metalforge.statistics.histograms import Joint
+from metalforge.core import Paragraphs
+from metalforge.statistics import Joint, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, support_of

@@ -14,7 +14,7 @@ import msgspec
 
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import Assigned, Decided
-from metalforge.core.schema import PEAK_HEAD
+from metalforge.core import PEAK_HEAD
 
 from .decisions import ResultPart
 

@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 CSS = "\n" + files(__package__).joinpath("page.css").read_text()
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from metalforge.core.files import PathLike, naming, replacing
+from metalforge.core import PathLike, naming, replacing
 
 from . import sections, sections_of_run
 from .downloads import CURVES, ROWS, write_rows

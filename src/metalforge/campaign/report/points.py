@@ -14,10 +14,7 @@ from metalforge.campaign.analysis.transition import ChainErrors, chain_errors
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import System, Theory
-from metalforge.statistics.estimate import Estimate
-from metalforge.statistics.gamma import gamma_method
-from metalforge.statistics.susceptibility import susceptibility
-from metalforge.statistics.values import Value, value_of
+from metalforge.statistics import Estimate, Value, gamma_method, susceptibility, value_of
 
 FEWEST_ROWS = 20
 """Rows below which nothing is estimated: an error of so few is itself a guess."""

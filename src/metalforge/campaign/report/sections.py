@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import Described, SizeLaw
-from metalforge.statistics.estimate import with_error
+from metalforge.statistics import with_error
 
 from .figure_data import COMPARED, ComparedCampaign, apart
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES

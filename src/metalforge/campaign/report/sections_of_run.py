@@ -9,8 +9,8 @@ from html import escape
 from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import EnergySpent
-from metalforge.core.quantities import Modelled, Quantity
-from metalforge.statistics.estimate import with_error
+from metalforge.core import Modelled, Quantity
+from metalforge.statistics import with_error
 
 from .decisions import LARGEST_Z, faults_of
 from .figure_data_of_chains import swaps_of

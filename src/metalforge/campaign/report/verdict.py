@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.theory import SizeLaw
-from metalforge.statistics.estimate import with_error
+from metalforge.statistics import with_error
 
 from .html import Raw, box, items, link, paragraph
 from .result import CampaignResult, Quoted, Reported, SystemResult

@@ -9,9 +9,8 @@ from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core.pages import Paragraphs
-from metalforge.core.rows import Phase
-from metalforge.statistics.estimate import Estimate, with_error
+from metalforge.core import Paragraphs, Phase
+from metalforge.statistics import Estimate, with_error
 
 ENDINGS: dict[StoppedBy, str] = {
     "target": "the target error was reached",

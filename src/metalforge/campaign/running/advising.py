@@ -6,9 +6,7 @@ from pathlib import Path
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Decided
-from metalforge.core.advice import Advisor, ChainPlace
-from metalforge.core.errors import SpecError
-from metalforge.core.files import opened, read_bytes, replacing
+from metalforge.core import Advisor, ChainPlace, SpecError, opened, read_bytes, replacing
 
 from .book import Book
 from .orders import Block, Hear, pass_over

@@ -44,12 +44,7 @@ from metalforge.campaign.store.records import (
     StoppedBy,
 )
 from metalforge.campaign.view import View, view_of
-from metalforge.core.closing import Closing
-from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.files import naming
-from metalforge.core.installation import checked_out_commit
-from metalforge.core.quantities import EnergyMeter
-from metalforge.core.rows import ChainFaultError
+from metalforge.core import ChainFaultError, Closing, EnergyMeter, InternalError, SpecError, checked_out_commit, naming
 from metalforge.pipeline import DeadlockError, PipelineError
 
 from .advising import PROFILE, note_heads, note_trouble, observer, on_device, open_advisor

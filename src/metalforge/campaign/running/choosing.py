@@ -16,7 +16,7 @@ import numpy as np
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
-from metalforge.pipeline.calibration import judge, take_turns
+from metalforge.pipeline import judge, take_turns
 from metalforge.statistics import gamma_method
 
 if TYPE_CHECKING:

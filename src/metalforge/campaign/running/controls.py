@@ -22,7 +22,7 @@ from metalforge.campaign.extending import extended
 from metalforge.campaign.report.words import budget_text, one_line
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Commanded, Decided, Sampled
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .listening import CommandSocket, WaitingCommand
 from .sampling import SAMPLE_S

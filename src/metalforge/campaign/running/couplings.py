@@ -25,7 +25,7 @@ from metalforge.campaign.store.records import Estimated
 from metalforge.campaign.theory import System
 
 if TYPE_CHECKING:
-    from metalforge.statistics.exchange_traffic import Traffic
+    from metalforge.statistics import Traffic
 
 STEP = 1.2
 """Steps of the first ladder in 1 / sd(E): erfc(0.6) = 0.40 of the swaps are accepted (the optimum for round trips is
@@ -129,7 +129,7 @@ def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> "Traffic | None":
         return None
     weights = [one.updates for one in found]
     rates = np.average([one.rates for one in found], axis=0, weights=weights)
-    from metalforge.statistics.exchange_traffic import Traffic
+    from metalforge.statistics import Traffic
 
     return Traffic(rates, sum(one.round_trips for one in found), sum(weights))
 

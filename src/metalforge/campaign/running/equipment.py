@@ -6,7 +6,7 @@ from typing import Any
 from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.chain_files import ChainFiles
-from metalforge.native.engine import BatchEngine, Engine
+from metalforge.native import BatchEngine, Engine
 
 from .monitor import Monitor
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.theory import System
-from metalforge.core.closing import Closing
+from metalforge.core import Closing
 
 from .book import Book
 

@@ -22,9 +22,8 @@ from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import BY_HEAD, Decided
 from metalforge.campaign.theory import System
-from metalforge.core.advice import Advisor, ExpectedPeak, PeakPlace
-from metalforge.core.schema import PEAK_HEAD
-from metalforge.statistics.estimate import with_error
+from metalforge.core import PEAK_HEAD, Advisor, ExpectedPeak, PeakPlace
+from metalforge.statistics import with_error
 
 HEAD = PEAK_HEAD
 RULE, READ, SCOUT, SURE, USER = "rule:transition", f"{BY_HEAD}{HEAD}", "scout", "scout:established", "user"

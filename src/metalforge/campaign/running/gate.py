@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from metalforge.campaign.store.records import THROWN_AWAY, Decided
-from metalforge.core.rows import ChainFaultError, IrreproducibleError
+from metalforge.core import ChainFaultError, IrreproducibleError
 
 from .ladder import PointLadder
 from .point import PointChain

@@ -11,7 +11,7 @@ from metalforge.campaign.orderings import Arrangement
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, BlockDone, Checked, Record, Rows, Screened, Silicon
 from metalforge.campaign.theory import Theory
-from metalforge.core.substrate import SubstrateInfo
+from metalforge.core import SubstrateInfo
 from metalforge.pipeline import Bounded, Emit, Filtered, Pipeline, PipelineBuilder, Stage, Unbounded
 
 from .book import Book

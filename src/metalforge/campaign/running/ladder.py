@@ -9,9 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import opened, replacing
-from metalforge.core.rows import Segment
+from metalforge.core import Segment, SpecError, opened, replacing
 
 from .point import Columns, Exchange, PointChain
 

@@ -13,10 +13,8 @@ from metalforge.campaign.orderings import Arrangement, arrange
 from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec, LaneSpec
 from metalforge.campaign.theory import System
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
-from metalforge.core.substrate import Substrate, check_memory
-from metalforge.native._level import MAX_THREADS
-from metalforge.native.engine import BatchEngine, Engine
+from metalforge.core import PlacementError, SpecError, Substrate, UnknownNameError, check_memory
+from metalforge.native import MAX_THREADS, BatchEngine, Engine
 from metalforge.substrates import discover
 
 WORKLOAD = "chain_update"

@@ -9,7 +9,7 @@ import msgspec
 
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import BY_HEAD, Assigned, Decided
-from metalforge.core.advice import Advisor, ChainPlace, CheapLength
+from metalforge.core import Advisor, ChainPlace, CheapLength
 
 CHEAP = "cheap-length"
 

@@ -19,8 +19,7 @@ from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 import msgspec
 
 from metalforge.campaign.calling import SOCKET, Command, CommandAnswer, address_in, received_line
-from metalforge.core.closing import Closing
-from metalforge.core.errors import MetalforgeError
+from metalforge.core import Closing, MetalforgeError
 
 LINE_S = 5.0
 """That a caller has for its line, and for taking the answer."""

@@ -12,15 +12,13 @@ from metalforge.campaign.store.records import (
     Energy,
     JoulesSample,
 )
-from metalforge.core.advice import Advisor
-from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import EnergyMeter, Measured, RecentMeter
-from metalforge.native.engine import Engine
+from metalforge.core import Advisor, EnergyMeter, Measured, MeterUnavailableError, RecentMeter
+from metalforge.native import Engine
 
 from .book import Book
 
 if TYPE_CHECKING:  # a campaign without a board loads nothing of one
-    from metalforge.substrates.npu.costs import BoardEnergy
+    from metalforge.substrates import BoardEnergy
 
 
 def note_engines(book: Book, engines: Mapping[str, Engine]) -> None:
@@ -96,7 +94,7 @@ class EnergyNotes:
         """Return what an emulated board held for `held_s` would have drawn; None where there is none, or no figure."""
         if self._advisor is None or (device := self._advisor.device) is None:
             return None
-        from metalforge.substrates.npu.costs import board_energy
+        from metalforge.substrates import board_energy
 
         return board_energy(device.statistics(), held_s, device.profile)
 

@@ -10,9 +10,8 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreError, chain_files, own_address
 from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import SpecError
-from metalforge.core.files import replacing
-from metalforge.native.engine import continues
+from metalforge.core import SpecError, replacing
+from metalforge.native import continues
 
 from .book import Book
 from .lanes import ChainLane

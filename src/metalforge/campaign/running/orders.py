@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.records import Decided, Promise, Record
-from metalforge.core.rows import Segment
+from metalforge.core import Segment
 
 PRODUCE = "produce-"
 """How the names of stages that produce begin."""

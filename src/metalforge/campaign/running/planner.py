@@ -19,8 +19,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core.advice import Advisor
-from metalforge.core.errors import InternalError, SpecError
+from metalforge.core import Advisor, InternalError, SpecError
 
 from .book import Book
 from .expecting import PeakPriors

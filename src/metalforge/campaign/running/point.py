@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import InternalError, SpecError
-from metalforge.core.rows import IrreproducibleError, LoggedRun, Phase, Row, Segment
+from metalforge.core import InternalError, IrreproducibleError, LoggedRun, Phase, Row, Segment, SpecError
 
 from .equipment import Tools
 from .monitor import WarmUpVerdict

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.store.chain_files import CheckpointStoreError
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .equipment import Tools
 from .ladder import PointLadder, unpacked

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign.store.records import Decided, Promise
-from metalforge.core.errors import DeviceLostError
-from metalforge.core.rows import ChainFaultError
+from metalforge.core import ChainFaultError, DeviceLostError
 from metalforge.pipeline import Emit, Stage
 
 from .equipment import Tools

@@ -5,7 +5,7 @@ from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Record, Screened
-from metalforge.core.advice import Advice, Advisor, Reading
+from metalforge.core import Advice, Advisor, Reading
 from metalforge.pipeline import Emit, Stage
 
 from .orders import Block, Hear, pass_over

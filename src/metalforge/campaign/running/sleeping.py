@@ -19,7 +19,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
 from metalforge.campaign.theory import System
-from metalforge.core.threads import one_thread
+from metalforge.core import one_thread
 
 from .book import Book
 

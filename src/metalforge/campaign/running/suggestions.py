@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.theory import System
-from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
+from metalforge.core import ExpectsPeak, Steerer, Suggestion
 
 MOVED = 0.01
 """Change of an expected peak, as a share of its width, that means nothing."""

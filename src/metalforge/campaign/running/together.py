@@ -6,8 +6,7 @@ What a chain is does not depend on who is moved beside it.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from metalforge.core.errors import PlacementError
-from metalforge.core.rows import ChainFaultError
+from metalforge.core import ChainFaultError, PlacementError
 
 from .ladder import PointLadder
 

@@ -21,9 +21,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theory import Start, System
-from metalforge.core.advice import ChainPlace
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import Steerer, Suggestion
+from metalforge.core import ChainPlace, SpecError, Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of, first_rungs
 from .expecting import waits_for_scouts

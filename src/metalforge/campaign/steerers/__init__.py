@@ -6,8 +6,7 @@ module of a steerer is imported when one is made.
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
-from metalforge.core.steering import Steerer
+from metalforge.core import Steerer, on_demand
 
 from .registry import ANY, SystemScan, find_steerer, register_steerer, steerer_names
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metalforge.campaign.analysis.crossing import crossing_of
-from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
+from metalforge.core import HistorySteerer, Suggestion, find_largest_gaps
 
 NEAR = 0.3
 """Part of the range within which a bracket is not halved any further: a curve through what lies near says more."""

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.analysis.smooth import SmoothCurve, level_errors
-from metalforge.core.steering import HistorySteerer, Observation, Suggestion, distinct, find_largest_gaps
-from metalforge.core.threads import one_thread
+from metalforge.core import HistorySteerer, Observation, Suggestion, distinct, find_largest_gaps, one_thread
 
 Reals = NDArray[np.float64]
 GRID = 61

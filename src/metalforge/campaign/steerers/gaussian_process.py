@@ -8,10 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import SAME_POINT, HistorySteerer, Observation, Suggestion, distinct
-from metalforge.core.threads import one_thread
-from metalforge.statistics.estimate import with_error
+from metalforge.core import SAME_POINT, HistorySteerer, Observation, SpecError, Suggestion, distinct, one_thread
+from metalforge.statistics import with_error
 
 from .peak_prior import PeakPrior
 from .posterior import NOISE_FLOOR, Curves, Processes, fit_processes

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 Reals = NDArray[np.float64]
 SHARE = 0.9

@@ -24,8 +24,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import Observation
+from metalforge.core import Observation, SpecError
 
 Reals: TypeAlias = NDArray[np.float64]
 

@@ -10,9 +10,7 @@ that nobody registered.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from metalforge.core.errors import UnknownNameError
-from metalforge.core.plugins import load_named_files, load_plugin, plugin_names
-from metalforge.core.steering import Steerer
+from metalforge.core import Steerer, UnknownNameError, load_named_files, load_plugin, plugin_names
 
 GROUP = "metalforge.steerers"
 

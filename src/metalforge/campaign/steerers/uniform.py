@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from math import ceil
 
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
+from metalforge.core import HistorySteerer, SpecError, Suggestion, find_largest_gaps
 
 SPACING = 2.5
 """Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""

@@ -25,8 +25,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
 
-from metalforge.core.errors import MetalforgeError, PluginError, SpecError, UnknownNameError
-from metalforge.core.files import half_written, new_scratch, opened, replacing
+from metalforge.core import (
+    MetalforgeError,
+    PluginError,
+    SpecError,
+    UnknownNameError,
+    half_written,
+    new_scratch,
+    opened,
+    replacing,
+)
 
 from .directory import sweep_folder, writable_directory
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.closing import Closing
-from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike, naming, new_scratch, read_bytes, remove_half_written
+from metalforge.core import Closing, MetalforgeError, PathLike, naming, new_scratch, read_bytes, remove_half_written
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 JOURNAL = "journal.jsonl"

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from metalforge.core.closing import Closing
-from metalforge.core.files import PathLike, naming
+from metalforge.core import Closing, PathLike, naming
 
 from .lines import JournalError, LineFormat
 from .reading import JournalContents, LineBorder, TornTail, read_journal

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from metalforge.campaign.theory import decoded
-from metalforge.core.errors import MetalforgeError, UnknownNameError
+from metalforge.core import MetalforgeError, UnknownNameError
 
 Record = TypeVar("Record")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
-from metalforge.core.files import PathLike, opened
+from metalforge.core import PathLike, opened
 
 from .lines import START, BrokenLine, JournalError, LineFormat, holds_whole_line, link_of, may_begin_line
 

@@ -11,8 +11,7 @@ import msgspec
 from metalforge.campaign.analysis.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.theory import Start, System
-from metalforge.core.quantities import Quantity
-from metalforge.core.rows import Phase
+from metalforge.core import Phase, Quantity
 
 EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board."""

@@ -7,8 +7,7 @@ a line `#SBATCH`, so they have only characters that mean nothing anywhere.
 import re
 from pathlib import Path
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import escaped
+from metalforge.core import SpecError, escaped
 
 _SLURM_TIMES = (
     r"(?P<minutes>\d+)(:(?P<seconds>[0-5]?\d))?",

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core import SpecError, require_at_least
 
 from .checks import matching, object_name, printable, slurm_word
 from .requirements import LEAST_RAY, numbers
@@ -90,7 +90,7 @@ def _object(job: KubernetesJob, api: str, kind: str, name: str, **rest: object) 
 
 
 def _text(path: Path) -> str:
-    from metalforge.campaign.spec import load_spec
+    from metalforge.campaign import load_spec
 
     load_spec(path)  # a mistake in it is better said here than on the cluster
     text = path.read_text(encoding="utf-8")

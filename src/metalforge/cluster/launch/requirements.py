@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.errors import PluginError, SpecError
+from metalforge.core import PluginError, SpecError
 
 LEAST_RAY = (2, 52)
 """The first with tokens: an older one ignores RAY_AUTH_MODE and lets everybody in."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core import SpecError, require_at_least
 
 from .checks import interface_name, path_text, slurm_word
 

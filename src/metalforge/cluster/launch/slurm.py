@@ -1,6 +1,6 @@
 """A batch script for Slurm: Ray on the nodes of a job, the campaign on that, and the same job again after its limit."""
 
-from metalforge.core.errors import SpecError, require_at_least
+from metalforge.core import SpecError, require_at_least
 
 from .checks import slurm_seconds, slurm_word
 from .shell import PORTS, RayLaunch

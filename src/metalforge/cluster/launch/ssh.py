@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .checks import host_name, object_name
 from .shell import PORTS, RayLaunch

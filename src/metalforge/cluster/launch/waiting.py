@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from metalforge.cluster.address import ClusterAddress
-from metalforge.core.errors import PlacementError, SpecError
-from metalforge.pipeline.ray_ import import_ray
+from metalforge.core import PlacementError, SpecError
+from metalforge.pipeline import import_ray
 
 if TYPE_CHECKING:
     from types import ModuleType

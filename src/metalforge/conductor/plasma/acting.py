@@ -15,13 +15,19 @@ import msgspec
 import numpy as np
 
 from metalforge.conductor.shipped import FOLDER, shipped_weights
-from metalforge.core.arrays import Doubles
-from metalforge.plasma.observables import MeanWithError
-from metalforge.plasma.references import melting_gamma
-from metalforge.plasma.replicas import at_border, found_together, said_enough
-from metalforge.plasma.run import PlasmaRun, Watch
-from metalforge.plasma.spec import SAMPLE_TIME, PlasmaSpec
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Doubles
+from metalforge.plasma import (
+    SAMPLE_TIME,
+    MeanWithError,
+    PlasmaRun,
+    PlasmaSpec,
+    Watch,
+    at_border,
+    found_together,
+    melting_gamma,
+    said_enough,
+)
+from metalforge.reservoir import EsnWeights
 
 from .frames import FRAME_TIME, SETTLED, Looks, PlasmaFrames
 from .heads import HEADS, LAYOUT, said_of, taught_diffusion

@@ -14,10 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.schema import FeatureSchema
-from metalforge.plasma.observables import CURRENTS, STRESSES, WaveVectors, mode_powers
-from metalforge.plasma.spec import MASS, PlasmaSpec, length_of
+from metalforge.core import Doubles, FeatureSchema
+from metalforge.plasma import CURRENTS, MASS, STRESSES, PlasmaSpec, WaveVectors, length_of, mode_powers
 
 SCHEMA = msgspec.toml.decode(
     files("metalforge.conductor").joinpath("data/plasma_features.toml").read_bytes(), type=FeatureSchema

@@ -18,10 +18,9 @@ from functools import cache
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles
-from metalforge.plasma.transport import Transport
-from metalforge.reservoir.training import collect
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Doubles
+from metalforge.plasma import Transport
+from metalforge.reservoir import EsnWeights, collect
 
 from .frames import SETTLED
 

@@ -14,11 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.closing import Closing
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike
-from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.core import Array, Closing, FeatureSchema, HeadLayout, PathLike, Reals, SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import DevicePath
 from metalforge.hybrid.model.graph import OpGraph
@@ -27,10 +23,8 @@ from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.reservoir.heads import head_values
-from metalforge.reservoir.series import Layout, side_by_side, steps_first
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
+from metalforge.reservoir import EsnWeights, Layout, head_values, side_by_side, steps_first
+from metalforge.substrates import NpuDevice
 
 from .placement import LayerPlace, plan_places, scaled_inputs
 from .plan_file import frozen

@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from metalforge.core.errors import PlacementError, SpecError
-from metalforge.core.files import PathLike
-from metalforge.core.schema import FeatureSchema
+from metalforge.core import FeatureSchema, PathLike, PlacementError, SpecError
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import load_inputs
 from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentStep

@@ -16,22 +16,15 @@ import msgspec
 import numpy as np
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError, find
-from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.core import Array, FeatureSchema, HeadLayout, SpecError, find
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.onnx_import.host import HostPart
 from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan, PlanRecord
-from metalforge.reservoir.sparse import BlockSparse
-from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu import wire
-from metalforge.substrates.npu.compile import CompiledLinear
-from metalforge.substrates.npu.ladder import Ladder
-from metalforge.substrates.npu.program import Encoding, Program
-from metalforge.substrates.npu.quantize import Quantized
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.reservoir import BlockSparse, EsnWeights, Ranges
+from metalforge.substrates import CompiledLinear, Encoding, Ladder, Program, Quantized, wire
+from metalforge.substrates import profile as find_profile
 
 Arrays = dict[str, Array]
 

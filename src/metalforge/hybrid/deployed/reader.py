@@ -5,20 +5,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import MetalforgeError, SpecError
-from metalforge.core.files import PathLike, naming
+from metalforge.core import Array, MetalforgeError, PathLike, SpecError, naming
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.inputs import loaded
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
 from metalforge.hybrid.running.device_matrix import OnFailure
-from metalforge.reservoir.files import load_weights
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice, NpuError
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.program import ProgramError
+from metalforge.reservoir import EsnWeights, load_weights
+from metalforge.substrates import EmulatedDevice, NpuDevice, NpuError, ProgramError
 
 from .model import Deployed, DeployedEsn, DeployedPlan, fingerprints, network_series
 from .placement import ALLOW_HOST, UnknownRangeError, expect_one_source, require_npu, require_ranges, with_ranges

@@ -11,13 +11,8 @@ import msgspec
 from safetensors.numpy import save
 
 from metalforge import __version__
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming, opened, replacing
-from metalforge.core.schema import FeatureSchema, HeadLayout
-from metalforge.reservoir import tensors
-from metalforge.reservoir.series import Layout
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Array, FeatureSchema, HeadLayout, PathLike, SpecError, naming, opened, replacing
+from metalforge.reservoir import EsnWeights, Layout, tensors
 
 FORMAT: Final = "metalforge.deployed"
 VERSION = 1

@@ -14,23 +14,26 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import BriefRepr
-from metalforge.core.errors import PlacementError, require_one_of
-from metalforge.core.pages import aligned
-from metalforge.core.substrate import Cost
+from metalforge.core import BriefRepr, Cost, PlacementError, aligned, require_one_of
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import short
 from metalforge.hybrid.routing.transforms import rows_on_chip, split_rows
-from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu import costs
-from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.device import ResourceError, image_bytes
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.mesh import Placement, side_by_side
-from metalforge.substrates.npu.residency import DevicePrograms
-from metalforge.substrates.prices import HOST_STEPS, HostModel
-from metalforge.substrates.profiles import DeviceProfile
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.reservoir import EsnWeights, Ranges
+from metalforge.substrates import (
+    HOST_STEPS,
+    CompiledLinear,
+    DeviceProfile,
+    DevicePrograms,
+    EmulatedDevice,
+    HostModel,
+    Placement,
+    ResourceError,
+    compile_linear,
+    costs,
+    image_bytes,
+    side_by_side,
+)
+from metalforge.substrates import profile as find_profile
 
 from .paths import InputPlace, default_ranges, device_lines, input_place
 

@@ -17,21 +17,12 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.closing import Closing
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core import Closing, Measured, Modelled, Reals, SpecError, require_one_of
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.ranges import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
-from metalforge.reservoir.activations import activation
-from metalforge.reservoir.engine import EsnEngine
-from metalforge.reservoir.files import as_weights
-from metalforge.reservoir.series import Series, as_series
-from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu.compile import compile_linear
-from metalforge.substrates.npu.device import NpuDevice, Spent
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.reservoir import EsnEngine, EsnWeights, Ranges, Series, activation, as_series, as_weights
+from metalforge.substrates import DevicePrograms, NpuDevice, Spent, compile_linear
 
 from .chunks import ChunkPlan, plan_chunks
 from .paths import (

@@ -22,19 +22,20 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from metalforge.core.arrays import Array, Doubles, Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Array, Doubles, Reals, SpecError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, ExactSteps, OnFailure
-from metalforge.reservoir.activations import activation, leaky_step
-from metalforge.reservoir.engine import Affine, EsnEngine
-from metalforge.reservoir.sparse import BlockSparse, to_dense
-from metalforge.reservoir.weights import EsnWeights, Ranges
-from metalforge.substrates.npu.ladder import encode_unsigned, encode_zero_point, group_ranges
-from metalforge.substrates.npu.program import Encoding, Program
-from metalforge.substrates.npu.quantize import quantize
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.reservoir import Affine, BlockSparse, EsnEngine, EsnWeights, Ranges, activation, leaky_step, to_dense
+from metalforge.substrates import (
+    DevicePrograms,
+    Encoding,
+    Program,
+    encode_unsigned,
+    encode_zero_point,
+    group_ranges,
+    quantize,
+)
 
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
 HOST_GAIN = 2.0

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array, BriefRepr, Reals
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.metrics import nrmse
-from metalforge.reservoir.readout import ridge as ridge_readout
+from metalforge.core import Array, BriefRepr, Reals, SpecError
+from metalforge.reservoir import nrmse
+from metalforge.reservoir import ridge as ridge_readout
 
 if TYPE_CHECKING:
     from .network import HybridEsn

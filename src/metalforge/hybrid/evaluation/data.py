@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Array, Reals, SpecError
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given

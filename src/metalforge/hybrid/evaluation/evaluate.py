@@ -8,16 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError, require_not_negative
-from metalforge.core.files import naming
+from metalforge.core import Reals, SpecError, naming, require_not_negative
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.hybrid.routing.plan import OpPlan
 from metalforge.hybrid.routing.rows import PINNED_HOST
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.program import Program
-from metalforge.substrates.profiles import PROFILES
+from metalforge.reservoir import EsnWeights
+from metalforge.substrates import PROFILES, Program
 
 from .data import Options
 from .opening import OpenedModel, open_model
@@ -103,14 +101,16 @@ def evaluate(
         rows=tuple(rows),
         tolerance=tolerance,
         chosen=chosen,
-        ops=tuple(
-            msgspec.structs.replace(row, reason=ON_HOST) if row.reason == PINNED_HOST else row
-            for row in plan.record.ops
-        ),
+        ops=tuple(_told(row) for row in plan.record.ops),
         ops_at=f"{chosen or rows[-1].precision} on {chips[0]}",
         ranges=plan.record.ranges,
         notes=(f"W_in stays on the host at {', '.join(apart)}: beside W_res it would cost precision",) if apart else (),
     )
+
+
+def _told(row: OpPlan) -> OpPlan:
+    """Return an op's row with the reason that a reader of the evaluation knows."""
+    return msgspec.structs.replace(row, reason=ON_HOST) if row.reason == PINNED_HOST else row
 
 
 def _subject(opened: OpenedModel, inputs: Any, targets: Any, options: Options) -> Subject:

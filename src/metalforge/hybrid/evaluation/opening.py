@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming
-from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.core import FeatureSchema, HeadLayout, SpecError, naming
 from metalforge.hybrid.deployed import Deployed, load
 from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan
 from metalforge.hybrid.esn.network import HybridEsn
@@ -22,12 +20,8 @@ from metalforge.hybrid.model.opening import as_graph, expect_model
 from metalforge.hybrid.model.ops import FullyConnectedOp
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
-from metalforge.reservoir.files import as_weights
-from metalforge.reservoir.series import Layout
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu import wire
-from metalforge.substrates.npu.ladder import input_levels, ladder_of
-from metalforge.substrates.npu.program import Program
+from metalforge.reservoir import EsnWeights, Layout, as_weights
+from metalforge.substrates import Program, input_levels, ladder_of, wire
 
 DEPLOYED = "deployed"
 """What the row of a model as it was deployed is called."""

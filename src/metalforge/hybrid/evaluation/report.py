@@ -2,12 +2,9 @@
 
 import msgspec
 
-from metalforge.core.files import escaped
-from metalforge.core.pages import TextTable, aligned
-from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost
+from metalforge.core import Cost, Modelled, TextTable, aligned, escaped
 from metalforge.hybrid.routing.plan import InputRange, OpPlan, short
-from metalforge.reservoir.metrics import Interval
+from metalforge.reservoir import Interval
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

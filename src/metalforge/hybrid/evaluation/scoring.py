@@ -19,9 +19,8 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array, Doubles, Reals
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.metrics import Interval, politis_white, wilson
+from metalforge.core import Array, Doubles, Reals, SpecError
+from metalforge.reservoir import Interval, politis_white, wilson
 
 RESAMPLES, Z = 1000, 1.959964
 FEWEST, MOST = 10, 500

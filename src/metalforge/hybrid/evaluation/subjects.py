@@ -9,10 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError, find
-from metalforge.core.substrate import Cost
-from metalforge.core.threads import one_thread
+from metalforge.core import Array, Cost, Reals, SpecError, find, one_thread
 from metalforge.hybrid.deployed.model import network_series, read_graph
 from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
@@ -24,16 +21,9 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.reservoir.heads import head_values
-from metalforge.reservoir.readout import select_ridge
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu import mesh
-from metalforge.substrates.npu.costs import programs_cost
-from metalforge.substrates.npu.device import ResourceError
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.ladder import ladder_of
-from metalforge.substrates.npu.program import Program
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.reservoir import EsnWeights, head_values, select_ridge
+from metalforge.substrates import EmulatedDevice, Program, ResourceError, ladder_of, mesh, programs_cost
+from metalforge.substrates import profile as find_profile
 
 from .data import Options, are_classes, as_list, at, few, sample_part, series_data, series_part
 from .opening import DEPLOYED, OpenedModel

@@ -14,14 +14,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError, find, require_known
+from metalforge.core import Array, Reals, SpecError, find, require_known
 from metalforge.hybrid.running.device_matrix import Push
-from metalforge.reservoir.gradient import Gradients, loss_gradient
-from metalforge.reservoir.losses import LossName, check_loss
-from metalforge.reservoir.series import DivergenceError
-from metalforge.reservoir.sparse import to_dense
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir import DivergenceError, EsnWeights, Gradients, LossName, check_loss, loss_gradient, to_dense
 
 from .network import DeviceNetwork
 

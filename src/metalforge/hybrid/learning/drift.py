@@ -24,10 +24,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, require_at_least
-from metalforge.reservoir.losses import as_targets
-from metalforge.reservoir.series import SeriesError
+from metalforge.core import Doubles, SpecError, require_at_least
+from metalforge.reservoir import SeriesError, as_targets
 
 from .trainer import OnlineTrainer, StepInfo
 

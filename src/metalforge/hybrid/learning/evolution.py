@@ -22,10 +22,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, require_at_least, require_shares
-from metalforge.reservoir.losses import LossName, check_loss, loss_and_slope
-from metalforge.reservoir.series import SeriesError
+from metalforge.core import Doubles, SpecError, require_at_least, require_shares
+from metalforge.reservoir import LossName, SeriesError, check_loss, loss_and_slope
 
 from .network import DeviceNetwork
 

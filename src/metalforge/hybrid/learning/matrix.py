@@ -10,14 +10,19 @@ integers that do not move need not be sent.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core import Doubles, SpecError
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, Push
-from metalforge.substrates.npu.compile import CompiledLinear
-from metalforge.substrates.npu.device import ResourceError
-from metalforge.substrates.npu.ladder import Ladder, digit_limit, input_levels
-from metalforge.substrates.npu.program import Encoding, FullyConnected, Program
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.substrates import (
+    CompiledLinear,
+    DevicePrograms,
+    Encoding,
+    FullyConnected,
+    Ladder,
+    Program,
+    ResourceError,
+    digit_limit,
+    input_levels,
+)
 
 KEEP = 0.8
 """A row keeps its scale while its largest weight fills this part of the grid; a digit of 7 is then 5.6 or more."""

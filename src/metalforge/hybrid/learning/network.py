@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, require_one_of
+from metalforge.core import Doubles, Reals, SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import DevicePath, RowBlock, device_lines, input_place
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
@@ -24,11 +23,8 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
 from metalforge.hybrid.running.device_matrix import DeviceGuard, Push
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.reservoir.series import SeriesError
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice, Spent
-from metalforge.substrates.npu.ladder import build_ladder, group_ranges
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.reservoir import EsnWeights, SeriesError
+from metalforge.substrates import DevicePrograms, NpuDevice, Spent, build_ladder, group_ranges
 
 from .matrix import WrittenMatrix
 

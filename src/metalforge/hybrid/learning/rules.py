@@ -14,8 +14,8 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import (
+from metalforge.core import (
+    Doubles,
     SpecError,
     require_at_least,
     require_not_negative,
@@ -23,9 +23,8 @@ from metalforge.core.errors import (
     require_positive,
     require_shares,
 )
-from metalforge.reservoir.least_squares import LeastSquares, absorb
-from metalforge.reservoir.losses import LossName, LossSlope
-from metalforge.reservoir.readout import ridge as ridge_readout
+from metalforge.reservoir import LeastSquares, LossName, LossSlope, absorb
+from metalforge.reservoir import ridge as ridge_readout
 
 from .network import Master
 

@@ -15,12 +15,10 @@ from math import ceil
 
 import msgspec
 
-from metalforge.core.errors import SpecError, require_at_least
-from metalforge.core.quantities import Modelled
+from metalforge.core import Modelled, SpecError, require_at_least
 from metalforge.hybrid.routing.plan import short
-from metalforge.substrates.npu.costs import call_seconds, update_cost
-from metalforge.substrates.profiles import DeviceProfile
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.substrates import DeviceProfile, call_seconds, update_cost
+from metalforge.substrates import profile as find_profile
 
 from .network import DeviceNetwork
 

@@ -15,14 +15,18 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, require_at_least, require_one_of
-from metalforge.core.quantities import Measured, Modelled
-from metalforge.core.threads import cores_for
+from metalforge.core import Doubles, Measured, Modelled, SpecError, cores_for, require_at_least, require_one_of
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
-from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
-from metalforge.reservoir.series import DivergenceError, SeriesError
+from metalforge.reservoir import (
+    DivergenceError,
+    LossName,
+    LossSlope,
+    SeriesError,
+    as_targets,
+    check_loss,
+    loss_and_slope,
+)
 
 from .network import ExecutorReadout, Forward, Master, Trainable
 from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
-from metalforge.core.arrays import BriefRepr, Reals
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import BriefRepr, Reals, SpecError, require_one_of
+from metalforge.reservoir import EsnWeights
 
 from . import ops
 

@@ -14,11 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.array_files import load_arrays
-from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, naming
-from metalforge.reservoir.series import as_series, as_steps
+from metalforge.core import Array, PathLike, Reals, SpecError, load_arrays, naming
+from metalforge.reservoir import as_series, as_steps
 
 from .graph import OpGraph
 from .ops import Shape

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from metalforge.core.errors import SpecError
-from metalforge.core.files import opened
-from metalforge.reservoir.files import as_weights
+from metalforge.core import SpecError, opened
+from metalforge.reservoir import as_weights
 
 from .graph import OpGraph, graph_from_esn
 

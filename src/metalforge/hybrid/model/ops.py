@@ -12,11 +12,9 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from metalforge.core.arrays import Array, BriefRepr, Reals
-from metalforge.core.errors import SpecError, require_positive
-from metalforge.reservoir.sparse import weights_of
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.quantize import Quantized, quantize
+from metalforge.core import Array, BriefRepr, Reals, SpecError, require_positive
+from metalforge.reservoir import EsnWeights, weights_of
+from metalforge.substrates import Quantized, quantize
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Extents; None is the batch."""

@@ -13,12 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.activations import activation, leaky_step
-from metalforge.reservoir.engine import EsnEngine
-from metalforge.reservoir.sparse import BlockSparse
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import Array, SpecError
+from metalforge.reservoir import BlockSparse, EsnEngine, EsnWeights, activation, leaky_step
 
 from . import ops
 from .graph import Node, OpGraph

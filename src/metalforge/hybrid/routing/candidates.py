@@ -13,8 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from metalforge.core.errors import require_at_least, require_known, require_positive
-from metalforge.core.substrate import Cost
+from metalforge.core import Cost, require_at_least, require_known, require_positive
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Elementwise,
@@ -26,13 +25,20 @@ from metalforge.hybrid.model.ops import (
     RecurrentStep,
     entries,
 )
-from metalforge.substrates.npu import costs, mesh
-from metalforge.substrates.npu.device import ResourceError
-from metalforge.substrates.npu.program import Encoding, ProgramError
-from metalforge.substrates.npu.quantize import Quantized
-from metalforge.substrates.placing import Gain
-from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective, rank
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.substrates import (
+    HOST_STEPS,
+    DeviceProfile,
+    Encoding,
+    Gain,
+    HostModel,
+    Objective,
+    ProgramError,
+    Quantized,
+    ResourceError,
+    costs,
+    mesh,
+    rank,
+)
 
 from .encodings import Option, Weights, cheapest, encoding_of, encoding_options, finest
 from .jobs import ChainJob, DeviceJob, LinearJob, build_chain, build_linear, loading_order

@@ -19,11 +19,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
-from metalforge.substrates.npu.ladder import digit_limit, input_levels, quantize_digits
-from metalforge.substrates.npu.program import Encoding
-from metalforge.substrates.npu.quantize import Quantized
+from metalforge.core import Doubles, Reals, SpecError
+from metalforge.substrates import Encoding, Quantized, digit_limit, input_levels, quantize_digits
 
 from .ranges import ValueRange
 

@@ -23,21 +23,25 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import BriefRepr, Doubles, Reals
+from metalforge.core import BriefRepr, Doubles, Reals
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
-from metalforge.substrates.npu.certificate import overflow_certificate
-from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.ladder import Ladder, build_ladder, input_levels, join_digits
-from metalforge.substrates.npu.program import (
+from metalforge.substrates import (
     POTENTIAL_BITS,
     Activation,
+    CompiledLinear,
     Encoding,
     FullyConnected,
+    Ladder,
     Program,
     ProgramError,
+    Quantized,
+    build_ladder,
+    compile_linear,
+    input_levels,
+    join_digits,
+    overflow_certificate,
 )
-from metalforge.substrates.npu.quantize import Quantized
 
 from .encodings import Weights
 from .ranges import EVENLY, ValueRange

@@ -10,14 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from metalforge.core.errors import find
-from metalforge.core.files import escaped
-from metalforge.core.pages import TextTable, aligned
-from metalforge.core.quantities import Modelled, Quantity
-from metalforge.core.substrate import Cost
+from metalforge.core import Cost, Modelled, Quantity, TextTable, aligned, escaped, find
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.substrates.prices import Objective
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.substrates import DeviceProfile, Objective
 
 from .jobs import DeviceJob
 from .rules import Substrate

@@ -28,13 +28,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core import Doubles, SpecError
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.inputs import GraphValues
 from metalforge.hybrid.model.software import SoftwareModel
-from metalforge.reservoir.activations import ACTIVATIONS
+from metalforge.reservoir import ACTIVATIONS
 
 TAIL = 0.005
 """Share of the numbers that may lie beyond a range."""

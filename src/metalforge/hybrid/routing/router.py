@@ -14,13 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core.errors import PlacementError, find, require_known, require_positive
+from metalforge.core import PlacementError, find, require_known, require_positive
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
-from metalforge.substrates.placing import choose
-from metalforge.substrates.prices import HostModel, Objective, Pricer
-from metalforge.substrates.profiles import DeviceProfile
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.substrates import DeviceProfile, HostModel, Objective, Pricer, choose
+from metalforge.substrates import profile as find_profile
 
 from .candidates import Finder, Policy, Wishes, fit_together
 from .plan import OpPlan, Plan

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Literal
 
-from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost
+from metalforge.core import Cost, Modelled
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
-from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
-from metalforge.substrates.prices import NO_POWER, HostModel
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.reservoir import DENSE_EIGENVALUES, spectral_radius
+from metalforge.substrates import NO_POWER, DeviceProfile, HostModel
 
 from .candidates import JobCandidate, Wishes, chip_bytes, op_cost, push_cost
 from .encodings import ERROR_MODEL, precision_of

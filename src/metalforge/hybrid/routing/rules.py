@@ -14,8 +14,7 @@ import numpy as np
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, Precision
-from metalforge.substrates.npu.ladder import digit_limit
-from metalforge.substrates.npu.quantize import Quantized
+from metalforge.substrates import Quantized, digit_limit
 
 from .ranges import ValueRange
 

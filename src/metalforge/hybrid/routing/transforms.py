@@ -5,14 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import require_at_least
+from metalforge.core import Reals, require_at_least
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.reservoir.sparse import to_dense
-from metalforge.substrates.npu.mesh import units_on_chip
-from metalforge.substrates.npu.quantize import Quantized
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.reservoir import to_dense
+from metalforge.substrates import DeviceProfile, Quantized, units_on_chip
 
 from .encodings import Weights
 

@@ -16,15 +16,20 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, require_one_of
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuError
-from metalforge.substrates.npu.exact import ExactMatrix, exact_loop
-from metalforge.substrates.npu.program import Program
-from metalforge.substrates.npu.residency import DevicePrograms
-from metalforge.substrates.npu.sequence import SequenceLoop
+from metalforge.core import Doubles, Reals, SpecError, require_one_of
+from metalforge.reservoir import EsnWeights
+from metalforge.substrates import (
+    CompiledLinear,
+    DeviceGoneError,
+    DevicePrograms,
+    DeviceTimeoutError,
+    ExactMatrix,
+    NpuError,
+    Program,
+    SequenceLoop,
+    compile_linear,
+    exact_loop,
+)
 
 OnFailure: TypeAlias = Literal["fallback", "raise"]
 T = TypeVar("T")

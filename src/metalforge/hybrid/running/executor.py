@@ -13,10 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Array
-from metalforge.core.closing import Closing
-from metalforge.core.errors import MetalforgeError, SpecError, find
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core import Array, Closing, Measured, MetalforgeError, Modelled, SpecError, find
 from metalforge.hybrid.model.inputs import GraphValues, Outputs
 from metalforge.hybrid.model.opening import Model
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
@@ -25,10 +22,8 @@ from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.ranges import Examples
 from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
-from metalforge.reservoir.activations import leaky_step
-from metalforge.substrates.npu.device import NpuDevice, NpuError
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.reservoir import leaky_step
+from metalforge.substrates import DevicePrograms, EmulatedDevice, NpuDevice, NpuError
 
 from .device_matrix import DeviceGuard, DeviceMatrix, OnFailure
 

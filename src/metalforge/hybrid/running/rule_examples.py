@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import PlacementError, find
+from metalforge.core import PlacementError, find
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Elementwise,
@@ -27,7 +27,7 @@ from metalforge.hybrid.model.ops import (
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.rules import LARGE, SEED_TABLE, SeedRow
-from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir import make_esn
 
 from .executor import HybridExecutor
 

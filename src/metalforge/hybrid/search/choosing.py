@@ -16,15 +16,11 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import PlacementError, require_positive
-from metalforge.core.quantities import Modelled
-from metalforge.core.threads import one_thread
+from metalforge.core import Modelled, PlacementError, one_thread, require_positive
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.encodings import encoding_of
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.costs import programs_cost, shape_seconds
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.reservoir import EsnWeights
+from metalforge.substrates import DeviceProfile, EmulatedDevice, programs_cost, shape_seconds
 
 from .evaluate import Candidate, HeadSums, head_parts, score
 from .space import Parameters

@@ -16,14 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
-from metalforge.core.threads import one_thread
+from metalforge.core import Reals, one_thread
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.reservoir.engine import EsnEngine
-from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse, rmse
-from metalforge.reservoir.readout import NormalEquations, Readout, select_ridge
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir import EsnEngine, EsnWeights, NormalEquations, Readout, make_esn, nrmse, rmse, select_ridge
 
 from .space import HeadPlan, Parameters, build
 from .tasks import SearchTask

@@ -14,17 +14,13 @@ error times that constant is an offset far larger than its effect on what varies
 import msgspec
 import numpy as np
 
-from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.threads import one_thread
+from metalforge.core import Doubles, Reals, SpecError, one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
 from metalforge.hybrid.learning.trainer import TrainerStatistics
-from metalforge.reservoir.metrics import nrmse
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.profiles import DeviceProfile
+from metalforge.reservoir import EsnWeights, nrmse
+from metalforge.substrates import DeviceProfile, EmulatedDevice
 
 from .evaluate import HeadSums, head_parts
 from .space import Parameters

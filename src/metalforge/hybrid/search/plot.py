@@ -6,7 +6,7 @@ matplotlib's only home in this room; it draws to files and opens no window.
 from collections.abc import Sequence
 from pathlib import Path
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 from .choosing import Finalist, Point, front
 

@@ -6,16 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.arrays import BriefRepr
-from metalforge.core.files import naming, replacing
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core import BriefRepr, Measured, Modelled, naming, replacing
 from metalforge.hybrid.deployed import deploy
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.reservoir.engine import EsnEngine
-from metalforge.substrates.npu import wire
-from metalforge.substrates.npu.program import Program
-from metalforge.substrates.profiles import DeviceProfile
-from metalforge.substrates.profiles import profile as find_profile
+from metalforge.reservoir import EsnEngine
+from metalforge.substrates import DeviceProfile, Program, wire
+from metalforge.substrates import profile as find_profile
 
 from .choosing import Finalist, SearchBudget, choose, points
 from .evaluate import Baselines, baselines, score

@@ -15,11 +15,8 @@ from typing import Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.reservoir.activations import ACTIVATIONS, ActivationName
-from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.matrices import scaled
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.core import SpecError
+from metalforge.reservoir import ACTIVATIONS, ActivationName, EsnWeights, make_esn, scaled
 
 HeadPlan: TypeAlias = Literal["shared", "split"]
 """Every head reads all units, or each reads a part of the units of its own: a smaller readout."""

@@ -23,9 +23,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import Trial, TrialState
 
-from metalforge.core.errors import SpecError, require_at_least
-from metalforge.core.quantities import Measured
-from metalforge.core.threads import one_thread
+from metalforge.core import Measured, SpecError, one_thread, require_at_least
 from metalforge.native import thread_count
 
 from .evaluate import RUNGS, Candidate

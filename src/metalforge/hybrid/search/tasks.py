@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError, find
-from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
+from metalforge.core import Feature, FeatureSchema, HeadLayout, HeadSpec, Reals, SpecError, find
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.evaluation.data import series_task
 from metalforge.hybrid.model.inputs import Given, as_series_of
-from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
+from metalforge.reservoir import lorenz, mackey_glass, narma, to_forecasting
 
 WASHOUT = 100
 """Steps at the start of each series that count for nothing: the state comes from rest."""

@@ -9,8 +9,8 @@ what to compare with; nothing is fitted to it, and no range is derived from it.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metalforge.campaign.report.words import system_name
-from metalforge.core.pages import Paragraphs
+from metalforge.campaign import system_name
+from metalforge.core import Paragraphs
 
 from .theory import Lattice
 

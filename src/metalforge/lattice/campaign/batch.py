@@ -6,9 +6,8 @@ of measurement are the same updates.
 
 from collections.abc import Callable, Sequence
 
-from metalforge.campaign.running.ladder import PointLadder
-from metalforge.campaign.running.together import Faults
-from metalforge.core.rows import ChainFaultError
+from metalforge.campaign import Faults, PointLadder
+from metalforge.core import ChainFaultError
 from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.chain import Chain
 

@@ -8,14 +8,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from metalforge.campaign.report.drawing import COLOURS, GREY, Drawn, axes_of, drawn
-from metalforge.campaign.report.figure_data_of_chains import plane_of
-from metalforge.campaign.report.figures import by_volume, draw_points
-from metalforge.campaign.report.figures_of_evidence import Panels, ReportedPeak
-from metalforge.campaign.report.points import ChainResult
-from metalforge.campaign.report.result import CampaignResult
-from metalforge.campaign.state import CampaignState
-from metalforge.statistics.estimate import Estimate
+from metalforge.campaign import (
+    COLOURS,
+    GREY,
+    CampaignResult,
+    CampaignState,
+    ChainResult,
+    Drawn,
+    Panels,
+    ReportedPeak,
+    axes_of,
+    by_volume,
+    draw_points,
+    drawn,
+    plane_of,
+)
+from metalforge.statistics import Estimate
 
 from .advice import TEXTS, say
 

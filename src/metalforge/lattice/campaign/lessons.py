@@ -18,21 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.findings import finding
-from metalforge.campaign.results import load
-from metalforge.campaign.state import CampaignState
-from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.theory import System
-from metalforge.conductor.adopting import TaughtChain
-from metalforge.conductor.features import ChainContext, FrameMaker
-from metalforge.conductor.scaling import transition_curve, transition_on
-from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
-from metalforge.core.files import naming, read_bytes
-from metalforge.core.rows import segments_of
-from metalforge.reservoir.engine import EsnEngine, init
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.campaign import JOURNAL, CampaignState, ChainLog, System, finding, load
+from metalforge.conductor import ChainContext, FrameMaker, TaughtChain, transition_curve, transition_on
+from metalforge.core import Doubles, SpecError, naming, read_bytes, segments_of
+from metalforge.reservoir import EsnEngine, EsnWeights, init
 from metalforge.statistics import gamma_method
 
 from .theory import lattice_of

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from metalforge.campaign.theory import Floats, OrderParameter
+from metalforge.campaign import Floats, OrderParameter
 
 OrderName: TypeAlias = Literal["abs_loop", "re_loop"]
 

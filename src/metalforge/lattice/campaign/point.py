@@ -9,20 +9,27 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.running.equipment import Tools
-from metalforge.campaign.running.orders import Snapshot
-from metalforge.campaign.running.point import NOTHING, Exchange, PointChain, Unsound
-from metalforge.campaign.running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
-from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import SpecError
-from metalforge.core.rows import Row
+from metalforge.campaign import (
+    ACCEPTANCE,
+    LEAST_ACCEPTANCE,
+    NOTHING,
+    TRIED_IN_WARMUP,
+    ChainLog,
+    Decided,
+    Exchange,
+    PointChain,
+    Snapshot,
+    Tools,
+    Unsound,
+    acceptance_of,
+)
+from metalforge.core import Row, SpecError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.observables import Columns
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
-from metalforge.native.engine import rounds_to_doubles
+from metalforge.native import rounds_to_doubles
 
 from .theory import lattice_of
 

@@ -12,12 +12,8 @@ variance of the noise, which is of the size of the signal and larger (`statistic
 from math import prod
 from typing import NamedTuple
 
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.report.points import FEWEST_ROWS
-from metalforge.campaign.state import CampaignState
-from metalforge.statistics import chiral_susceptibility
-from metalforge.statistics.estimate import Estimate
-from metalforge.statistics.gamma import gamma_method
+from metalforge.campaign import FEWEST_ROWS, CampaignState, ChainLog
+from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method
 
 from .theory import lattice_of
 

@@ -3,23 +3,34 @@
 from math import hypot
 from typing import TYPE_CHECKING
 
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.report.figure_data import PublishedPlace
-from metalforge.campaign.report.figure_data_of_chains import ChainHistory, plane_of
-from metalforge.campaign.report.html import heading, note, paragraph, section, table
-from metalforge.campaign.report.parts import Figures, PeakReport
-from metalforge.campaign.report.result import CampaignResult, Reported
-from metalforge.campaign.report.words import estimate_text, system_name, system_text
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState
-from metalforge.statistics.estimate import with_error
+from metalforge.campaign import (
+    CampaignResult,
+    CampaignSpec,
+    CampaignState,
+    ChainHistory,
+    ChainLog,
+    Figures,
+    PeakReport,
+    PublishedPlace,
+    Reported,
+    estimate_text,
+    heading,
+    note,
+    paragraph,
+    plane_of,
+    section,
+    system_name,
+    system_text,
+    table,
+)
+from metalforge.statistics import with_error
 
 from .advice import known_of, say, size_cautions, spacing_cautions
 from .published import INDEPENDENT, PUBLISHED
 from .theory import Lattice, lattice_of
 
 if TYPE_CHECKING:
-    from metalforge.campaign.report.drawing import Drawn
+    from metalforge.campaign import Drawn
 
 QUARK_COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
 ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B4": "b4", "tau_int": "tau_int"}
@@ -89,8 +100,7 @@ class LatticeReport(PeakReport):
 
     def draw_more(self, shown: Reported) -> "list[Drawn]":
         """Return the figures of a peak with those of links."""
-        from metalforge.campaign.report.figures import draw_systems
-        from metalforge.campaign.report.figures_of_evidence import draw_evidence
+        from metalforge.campaign import draw_evidence, draw_systems
 
         from .advice import TEXTS
         from .figures import draw_hmc, draw_quarks, loop_planes

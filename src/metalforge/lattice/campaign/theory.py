@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import msgspec
 import numpy as np
 
-from metalforge.campaign.theory import (
-    Floats,
-    OrderParameter,
-    SizeLaw,
-    Start,
-    System,
-    Theory,
-    TheoryWords,
-    WideWork,
-)
-from metalforge.core.advice import ChainPlace
-from metalforge.core.errors import SpecError
-from metalforge.core.observables import Measurements
+from metalforge.campaign import Floats, OrderParameter, SizeLaw, Start, System, Theory, TheoryWords, WideWork
+from metalforge.core import ChainPlace, Measurements, SpecError
 from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
@@ -31,16 +20,18 @@ from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
 
 if TYPE_CHECKING:
-    from metalforge.campaign.chain_log import ChainLog
-    from metalforge.campaign.report.parts import Report
-    from metalforge.campaign.running.equipment import Tools
-    from metalforge.campaign.running.ladder import PointLadder
-    from metalforge.campaign.running.orders import Snapshot
-    from metalforge.campaign.running.point import PointChain
-    from metalforge.campaign.running.together import LadderBatch
-    from metalforge.campaign.spec import CampaignSpec
-    from metalforge.conductor.features import ChainContext
-    from metalforge.core.advice import Advisor, ExpectedPeak
+    from metalforge.campaign import (
+        CampaignSpec,
+        ChainLog,
+        LadderBatch,
+        PointChain,
+        PointLadder,
+        Report,
+        Snapshot,
+        Tools,
+    )
+    from metalforge.conductor import ChainContext
+    from metalforge.core import Advisor, ExpectedPeak
 
 SHORTEST = 10
 VARIANCE_PER_SITE = 1.2
@@ -329,7 +320,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def head_context(self, at: float, system: System, start: Start) -> "ChainContext":
         """Return what the features see of a chain."""
-        from metalforge.conductor.features import ChainContext
+        from metalforge.conductor import ChainContext
 
         return ChainContext(
             beta=at,
@@ -344,7 +335,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def advisor(self, *, profile: str = "", weights: Path | None = None) -> "Advisor":
         """Return the conductor, which reads chains of links."""
-        from metalforge.conductor.advisor import ConductorAdvisor
+        from metalforge.conductor import ConductorAdvisor
 
         unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
         if self.algorithm != "hmc":
@@ -362,7 +353,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def expected(self, system: System) -> "ExpectedPeak | None":
         """Return where the transition curve has the peak; None with sea quarks or another action."""
-        from metalforge.conductor.scaling import transition_on
+        from metalforge.conductor import transition_on
 
         return None if self.has_other_theory else transition_on(extents(system))
 

@@ -6,7 +6,7 @@ links. A file that does not agree with itself raises `ConfigurationFileError`, w
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from ._links import ConfigurationFileError, Dims, Links, LoadedLinks, Precision

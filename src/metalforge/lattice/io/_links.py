@@ -14,9 +14,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import files
-from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike
+from metalforge.core import MetalforgeError, PathLike, files
 
 Dims = tuple[int, int, int, int]
 Links = NDArray[np.complex128]

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
-from metalforge.core.files import PathLike, naming
-from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
+from metalforge.core import PathLike, Sealed, naming, read_sealed, write_sealed
 
 from . import _links as files
 from ._links import ConfigurationFileError, Precision

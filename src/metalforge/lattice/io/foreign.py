@@ -15,7 +15,7 @@ import struct
 
 import numpy as np
 
-from metalforge.core.files import PathLike
+from metalforge.core import PathLike
 
 from . import _links as files
 from ._links import ConfigurationFileError, Dims, Links, LoadedLinks

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import find
-from metalforge.core.files import PathLike
-from metalforge.core.sealed_files import HDF5_SIGNATURE
+from metalforge.core import HDF5_SIGNATURE, PathLike, find
 
 from . import _links as files
 from ._links import ConfigurationFileError, LoadedLinks

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.files import PathLike
+from metalforge.core import PathLike
 
 from . import _links as files
 from ._links import ConfigurationFileError, Dims, LoadedLinks, Precision

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
-from metalforge.core.files import PathLike
+from metalforge.core import PathLike
 
 from . import _links as files
 from ._links import ConfigurationFileError, LoadedLinks, Precision

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import DeviceLostError, MetalforgeError, PlacementError
+from metalforge.core import DeviceLostError, MetalforgeError, PlacementError
 from metalforge.native.engine import Precision
 
 from .card import CardLimits, Meeting, Memory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import PlacementError
+from metalforge.core import PlacementError
 from metalforge.native.engine import ActionKernel, BufferKind, Dims, Floats, Precision
 
 from .batch import CudaBatch

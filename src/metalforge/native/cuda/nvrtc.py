@@ -13,8 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from metalforge.core.errors import KernelError, MetalforgeError
-from metalforge.core.files import cache_folder, replacing
+from metalforge.core import KernelError, MetalforgeError, cache_folder, replacing
 from metalforge.native.engine import Precision
 
 HERE = Path(__file__).parent

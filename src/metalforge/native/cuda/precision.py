@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 
 SHARES = 64
 """Blocks are counted by so many (pairs.cu)."""

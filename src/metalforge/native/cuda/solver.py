@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from metalforge.core.errors import PlacementError
+from metalforge.core import PlacementError
 from metalforge.native.engine import Iterated, Iterations, Precision
 
 from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting, Sites

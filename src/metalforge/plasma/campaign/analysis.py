@@ -3,14 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from metalforge.campaign.analysis.evidence import PlannedPoints
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.findings import Analysis
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import System
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import Observation
+from metalforge.campaign import Analysis, CampaignSpec, CampaignState, ChainLog, PlannedPoints, System
+from metalforge.core import Observation, SpecError
 
 from .freezing import FreezingFinding, find_freezing, observed_growth
 from .theory import Plasma

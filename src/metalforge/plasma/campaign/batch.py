@@ -5,9 +5,8 @@ Before the next segment a bath may be left.
 
 from collections.abc import Callable, Sequence
 
-from metalforge.campaign.running.ladder import PointLadder
-from metalforge.campaign.running.together import Faults
-from metalforge.core.rows import ChainFaultError
+from metalforge.campaign import Faults, PointLadder
+from metalforge.core import ChainFaultError
 from metalforge.plasma.trajectory import TrajectoryBatch
 
 from .point import PlasmaPoint

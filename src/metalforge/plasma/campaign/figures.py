@@ -5,10 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.campaign.report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
-from metalforge.campaign.report.figure_data import TransitionFigure
-from metalforge.campaign.report.words import system_name
-from metalforge.campaign.state import CampaignState
+from metalforge.campaign import COLOURS, GREY, INK, CampaignState, Drawn, TransitionFigure, axes_of, drawn, system_name
 
 from .report import TEXTS
 

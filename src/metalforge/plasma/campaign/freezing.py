@@ -24,9 +24,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.analysis.crossing import Crossing, crossing_of
-from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints, at_least, at_most
-from metalforge.core.steering import Observation
+from metalforge.campaign import Crossing, Evidence, PlannedPoints, at_least, at_most, crossing_of
+from metalforge.core import Observation
 
 from .transport import MOST_DRIFT, SegmentRows, drift_of
 

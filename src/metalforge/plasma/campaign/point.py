@@ -5,12 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.running.equipment import Tools
-from metalforge.campaign.running.monitor import WarmUpVerdict
-from metalforge.campaign.running.point import NOTHING, PointChain, Unsound
-from metalforge.core.errors import SpecError
-from metalforge.core.rows import CountedWarmUp, Row
+from metalforge.campaign import NOTHING, ChainLog, PointChain, Tools, Unsound, WarmUpVerdict
+from metalforge.core import CountedWarmUp, Row, SpecError
 from metalforge.plasma.trajectory import TrajectoryRun
 from metalforge.plasma.warmup import AGREEMENT
 

@@ -9,32 +9,43 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from metalforge.campaign.analysis.curve import TransitionCurve
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.report import sections
-from metalforge.campaign.report.figure_data import (
+from metalforge.campaign import (
+    CampaignResult,
+    CampaignSpec,
+    CampaignState,
+    ChainHistory,
+    ChainLog,
     ComparedCampaign,
+    Figures,
     PublishedCurve,
     PublishedPlace,
+    Raw,
+    Report,
+    Reported,
+    SystemResult,
+    TransitionCurve,
     TransitionFigure,
     TransitionPoint,
     TransitionSystem,
+    box,
+    details,
+    item_text,
+    items,
+    note,
+    paragraph,
+    section,
+    sections,
+    system_name,
+    table,
 )
-from metalforge.campaign.report.figure_data_of_chains import ChainHistory
-from metalforge.campaign.report.html import Raw, box, details, items, note, paragraph, section, table
-from metalforge.campaign.report.parts import Figures, Report
-from metalforge.campaign.report.result import CampaignResult, Reported, SystemResult
-from metalforge.campaign.report.words import item_text, system_name
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState
-from metalforge.core.pages import Paragraphs
+from metalforge.core import Paragraphs
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
-from metalforge.statistics.estimate import Estimate, with_error
+from metalforge.statistics import Estimate, with_error
 
 from .analysis import plasma_of, segments_of
 
 if TYPE_CHECKING:
-    from metalforge.campaign.report.drawing import Drawn
+    from metalforge.campaign import Drawn
 
 TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
 SCALED = 80

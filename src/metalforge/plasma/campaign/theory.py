@@ -11,16 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
-from metalforge.campaign.theory import OrderParameter, Start, System, Target, Theory, TheoryWords, WideWork
-from metalforge.core.errors import SpecError
+from metalforge.campaign import OrderParameter, Start, System, Target, Theory, TheoryWords, WideWork
+from metalforge.core import SpecError
 
 if TYPE_CHECKING:
-    from metalforge.campaign.chain_log import ChainLog
-    from metalforge.campaign.report.parts import Report
-    from metalforge.campaign.running.equipment import Tools
-    from metalforge.campaign.running.point import PointChain
-    from metalforge.campaign.running.together import LadderBatch
-    from metalforge.campaign.spec import CampaignSpec
+    from metalforge.campaign import CampaignSpec, ChainLog, LadderBatch, PointChain, Report, Tools
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
 
     from .analysis import PlasmaAnalysis

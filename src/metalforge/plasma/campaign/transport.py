@@ -12,10 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.analysis.evidence import Evidence, PlannedPoints, at_least, at_most
-from metalforge.campaign.analysis.smooth import SmoothCurve, level_errors
-from metalforge.campaign.findings import ERROR_ITEM
-from metalforge.core.steering import Observation
+from metalforge.campaign import ERROR_ITEM, Evidence, PlannedPoints, SmoothCurve, at_least, at_most, level_errors
+from metalforge.core import Observation
 
 if TYPE_CHECKING:
     from metalforge.plasma.spec import PlasmaSpec

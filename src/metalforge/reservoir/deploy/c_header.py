@@ -18,9 +18,7 @@ import msgspec
 import numpy as np
 from scipy.sparse import csr_array
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike, replacing
+from metalforge.core import PathLike, Reals, SpecError, replacing
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 

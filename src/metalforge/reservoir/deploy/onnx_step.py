@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import PluginError, SpecError
-from metalforge.core.files import PathLike, replacing
+from metalforge.core import PathLike, PluginError, SpecError, replacing
 from metalforge.reservoir.weights import EsnWeights
 
 from .tables import Quantizer, WeightTable, on_raw, piecewise_bends, update_tables

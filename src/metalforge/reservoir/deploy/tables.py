@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core import Reals, SpecError
 from metalforge.reservoir.activations import KNOTS, SLOPES
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights

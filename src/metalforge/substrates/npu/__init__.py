@@ -7,7 +7,7 @@ they fit and what they cost; `sequence` runs a reservoir without returning to Py
 
 from typing import TYPE_CHECKING
 
-from metalforge.core.on_demand import on_demand
+from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .compile import CompiledLinear, compile_linear

@@ -16,9 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
-from metalforge.core.closing import Closing
-from metalforge.core.errors import PluginError, SpecError
+from metalforge.core import Array, Closing, PluginError, SpecError
 from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
 from metalforge.substrates.profiles import load_profile
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
+from metalforge.core import Array
 
 from .program import MAX_INPUTS, POTENTIAL_BITS, FullyConnected, ProgramError
 

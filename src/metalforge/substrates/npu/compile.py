@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, BriefRepr, Doubles
+from metalforge.core import Array, BriefRepr, Doubles
 
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder, ladder_of

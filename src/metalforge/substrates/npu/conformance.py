@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, SpecError
 
 from .device import NpuDevice
 from .program import Activation, FullyConnected, Program, weight_limits

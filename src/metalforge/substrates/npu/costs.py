@@ -25,9 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
-from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost
+from metalforge.core import Cost, Modelled, SpecError
 from metalforge.substrates.profiles import DeviceProfile, TimeTable
 from metalforge.substrates.profiles import profile as find_profile
 

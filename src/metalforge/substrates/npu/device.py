@@ -20,9 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import MetalforgeError, require_known
-from metalforge.core.quantities import Modelled
+from metalforge.core import Array, MetalforgeError, Modelled, require_known
 
 from .program import Activation, Program, ProgramError
 

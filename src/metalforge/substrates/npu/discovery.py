@@ -4,9 +4,20 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
-from metalforge.core.capabilities import BatchInference, QuantizedInference, Trait
-from metalforge.core.quantities import EnergyMeter
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo, Workload
+from metalforge.core import (
+    BatchInference,
+    Cost,
+    Discovery,
+    EnergyMeter,
+    Kind,
+    Missing,
+    NoEngine,
+    Property,
+    QuantizedInference,
+    SubstrateInfo,
+    Trait,
+    Workload,
+)
 from metalforge.substrates.meters import ModelledMeter
 from metalforge.substrates.profiles import profile
 

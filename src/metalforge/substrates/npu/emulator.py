@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
-from metalforge.core.closing import Closing
+from metalforge.core import Array, Closing
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 

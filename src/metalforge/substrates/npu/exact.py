@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core import Doubles, Reals
 from metalforge.native import kernels
 
 from .compile import CompiledLinear

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Array, BriefRepr, Doubles
+from metalforge.core import Array, BriefRepr, Doubles
 
 from .program import Encoding, Program, ProgramError
 from .quantize import Clip, Per, Quantized, quantize_to

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from metalforge.core.quantities import Modelled
+from metalforge.core import Modelled
 
 from .device import Spent, Statistics
 

@@ -12,8 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import BriefRepr, Doubles
-from metalforge.core.errors import MetalforgeError
+from metalforge.core import BriefRepr, Doubles, MetalforgeError
 
 MAX_INPUTS = 57334
 """Documented limit of a fully connected layer (cnn2snn, Apache-2.0: hardware constraints)."""

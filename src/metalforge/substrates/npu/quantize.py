@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import BriefRepr, Doubles
+from metalforge.core import BriefRepr, Doubles
 
 from .program import ProgramError
 

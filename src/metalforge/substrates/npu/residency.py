@@ -21,8 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import find
+from metalforge.core import Array, find
 
 from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, variable
 from .program import Program

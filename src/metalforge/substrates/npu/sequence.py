@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core import Doubles, Reals
 from metalforge.native import kernels
 
 from .program import ProgramError

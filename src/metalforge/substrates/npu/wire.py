@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.files import PathLike, opened, replacing
+from metalforge.core import PathLike, opened, replacing
 
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
 from .quantize import pack_bits, unpack_bits

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
+from metalforge.core import Array, SpecError
 
 from .operators import onnx_library, onnx_runtime, reference_evaluator
 from .reading import RECURRENT, attributes_of, numbers_of, read_part

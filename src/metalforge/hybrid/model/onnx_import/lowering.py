@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.errors import SpecError
+from metalforge.core import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
 from metalforge.hybrid.model.ops import Concat, FullyConnectedOp, Op, RecurrentStep, SoftwareOnly
-from metalforge.substrates.npu.quantize import Quantized
+from metalforge.substrates import Quantized
 
 from .host import HostPart
 from .native import Known, Open, Value, bias_row, bounds_of, dequantised, native_op, turned

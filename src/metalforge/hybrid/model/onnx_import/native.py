@@ -7,11 +7,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core import Reals
 from metalforge.hybrid.model import ops
-from metalforge.reservoir.activations import ActivationName
-from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.quantize import Quantized
+from metalforge.reservoir import ActivationName, EsnWeights
+from metalforge.substrates import Quantized
 
 MOVING = frozenset(
     {

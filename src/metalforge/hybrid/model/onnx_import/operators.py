@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.errors import PluginError
+from metalforge.core import PluginError
 
 REASONS: Mapping[str, str] = {
     name: group["reason"]

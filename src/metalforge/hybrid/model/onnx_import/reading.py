@@ -12,9 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
-from metalforge.core.files import escaped, naming, opened
+from metalforge.core import Array, SpecError, escaped, naming, opened
 from metalforge.hybrid.model.ops import Shape
 
 from .operators import ML_OPERATORS, REASONS, onnx_library

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
+from metalforge.core import Array, SpecError
 
 from .operators import onnx_library
 

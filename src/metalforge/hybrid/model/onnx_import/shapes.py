@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metalforge.core.arrays import Array
-from metalforge.core.errors import SpecError
-from metalforge.core.files import allowance
+from metalforge.core import Array, SpecError, allowance
 from metalforge.hybrid.model.graph import of_node
 
 from .operators import onnx_library, operations, reference_evaluator
