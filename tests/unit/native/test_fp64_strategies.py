@@ -206,9 +206,12 @@ def runs(strategy, share, dims, beta, chains, warm, updates):
     ]
     batch = ChainBatch([Chain(spec, engine=cuda_engine(0, strategy, share)) for spec in specs])
     batch.run(10, accept_always=True)
-    rows = [row for _ in range((warm + updates) // 10) for row in batch.run(10)][warm:]
-    plaquettes = np.array([[update.observed.plaquette for update in row] for row in rows])
-    return plaquettes, np.array([[update.info.delta_h for update in row] for row in rows])
+    parts = [batch.run(10) for _ in range((warm + updates) // 10)]
+    plaquettes, delta_h = (
+        np.concatenate([[chain[name] for chain in part] for part in parts], axis=1).T[warm:]
+        for name in ("plaquette", "delta_h")
+    )
+    return plaquettes, delta_h
 
 
 def mean_and_error(values):
