@@ -120,7 +120,9 @@ def _candidate(nodes, gain):
         error_bound=None,
         positions=1,
     )
-    return JobCandidate(job=job, gain=(gain,), device=None, whole=None, host_share=None, software=None)
+    return JobCandidate(
+        job=job, gain=(gain,), device=None, update=None, chip_bytes=0, whole=None, host_share=None, software=None
+    )
 
 
 @given(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .npu.residency import DevicePrograms
     from .npu.sequence import SequenceLoop
     from .placing import Decision, Gain, Policy, Rejection, choose, route
-    from .prices import HOST_STEPS, NO_POWER, HostModel, Objective, Pricer, rank
+    from .prices import HOST_STEPS, NO_POWER, HostModel, Objective, Roofline, rank
     from .profiles import PROFILES, DeviceProfile, profile
 
 __all__ = [

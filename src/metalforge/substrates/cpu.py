@@ -4,6 +4,7 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metalforge import native
 from metalforge.core import (
@@ -25,6 +26,9 @@ from metalforge.core import (
 from metalforge.native import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
+
+if TYPE_CHECKING:
+    from .prices import Roofline
 
 _FLOPS_PER_CYCLE = {"portable": 4, "v2": 4, "v3": 16, "v4": 16}
 """Double-precision flops a core can start each cycle: two vector multiply-adds (v2: a multiply and an add).
@@ -63,19 +67,29 @@ class CpuSubstrate:
             properties=properties,
         )
 
-    def cost(self, workload: Workload) -> Cost:
-        """Price a call from core count, clock and vector width: a model, good to a factor of a few."""
+    def roofline(self, precision: str) -> "Roofline | None":
+        """Return peak rates from core count, clock and vector width: a model, good to a factor of a few."""
         from .prices import DF64_OPERATIONS, Roofline
 
         known = self.info.properties
-        clock = known.get("clock_hz")
-        if not isinstance(clock, int | float) or isinstance(clock, bool):
-            return Cost(unknown="the clock of this CPU could not be read")
-        flops = float(known["cores"]) * clock * _FLOPS_PER_CYCLE.get(str(known["isa"]), 4)
-        scale = {"f64": 1.0, "f32": 2.0, "df64": 2.0 / DF64_OPERATIONS}.get(workload.precision, 2.0)
+        if "clock_hz" not in known:
+            return None
+        flops = float(known["cores"]) * float(known["clock_hz"]) * _FLOPS_PER_CYCLE.get(str(known["isa"]), 4)
+        scale = {"f64": 1.0, "f32": 2.0, "df64": 2.0 / DF64_OPERATIONS}.get(precision, 2.0)
         return Roofline(
-            profile="cpu-roofline", flops_per_s=flops * scale, bytes_per_s=_BYTES_PER_SECOND, call_s=1e-6
-        ).cost(workload, unknown_energy="no power figure: CPUs do not state their draw")
+            profile="cpu-roofline",
+            flops_per_s=flops * scale,
+            bytes_per_s=_BYTES_PER_SECOND,
+            call_s=1e-6,
+            no_power="no power figure: CPUs do not state their draw",
+        )
+
+    def cost(self, workload: Workload) -> Cost:
+        """Price a call by the roofline."""
+        from .prices import NO_CLOCK
+
+        roofline = self.roofline(workload.precision)
+        return Cost(unknown=NO_CLOCK) if roofline is None else roofline.cost(workload)
 
     def meter(self) -> EnergyMeter:
         """RAPL, readable or not."""

@@ -64,7 +64,8 @@ class CudaSubstrate:
             bytes_per_s=known["bandwidth_bytes_per_s"],
             call_s=10e-6,  # a kernel launch and its wait
             power_w=known.get("power_limit_w"),
-        ).cost(workload, unknown_energy="the power limit could not be read (NVML)")
+            no_power="the power limit could not be read (NVML)",
+        ).cost(workload)
 
     def meter(self) -> EnergyMeter:
         """NVML's counter of this device, readable or not."""

@@ -401,7 +401,9 @@ def candidate(nodes, *gain):
         error_bound=None,
         positions=1,
     )
-    return JobCandidate(job=job, gain=gain, device=None, whole=None, host_share=None, software=None)
+    return JobCandidate(
+        job=job, gain=gain, device=None, update=None, chip_bytes=0, whole=None, host_share=None, software=None
+    )
 
 
 def chosen(candidates, capacity=99, must=(), **kwargs):

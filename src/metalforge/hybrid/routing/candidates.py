@@ -41,7 +41,7 @@ from metalforge.substrates import (
 )
 
 from .encodings import Option, Weights, cheapest, encoding_of, encoding_options, finest
-from .jobs import ChainJob, DeviceJob, LinearJob, build_chain, build_linear, loading_order
+from .jobs import ChainJob, DeviceJob, build_chain, build_linear, loading_order
 from .ranges import ValueRange
 from .rules import Verdict
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, rows_on_chip, sibling_heads, split_rows
@@ -50,7 +50,7 @@ from .transforms import merge_siblings, pack_recurrent, rectified_chains, rows_o
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
     """Price a node on the host for `batch` samples."""
     if isinstance(node.op, FanOutOp) or (isinstance(node.op, Elementwise) and node.op.function == "identity"):
-        return host.nothing()
+        return host.call(0.0, 0.0) * 0.0
     item = 4 if graph.dtype == "float32" else 8
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]
     moved = item * batch * sum(entries(shape) for shape in shapes)
@@ -68,11 +68,6 @@ def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) 
     outputs = sum(entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)
     flops = HOST_STEPS * (job.positions * nibbles * (lines + units) + outputs)
     return host.call(batch * flops, batch * 8.0 * (job.positions * (lines + units) + outputs), "f64")
-
-
-def push_cost(job: LinearJob, profile: DeviceProfile) -> Cost:
-    """Price new weights for a job: one update a program."""
-    return Cost.total(costs.update_cost(p.layers[0].weights.nbytes, profile) for p in job.programs)
 
 
 Policy: TypeAlias = Literal["default", "seed"]
@@ -108,6 +103,10 @@ class JobCandidate:
     gain: Gain
     device: Cost
     """One call, without updates."""
+    update: Cost | None
+    """One replacement of its weights, which the graph changes; None where it does not."""
+    chip_bytes: int
+    """What it is taken to need on the chip."""
     host_share: Cost
     whole: Cost
     """Both, and the updates of its weights that the graph makes in every call."""
@@ -214,9 +213,8 @@ class Finder:
         outputs, inputs = matrix.shape
 
         def price(encoding: Encoding) -> tuple[float, ...]:
-            seconds = costs.shape_seconds(
-                int(inputs), int(outputs), encoding, self.wishes.batch * positions, self.wishes.profile
-            )
+            vectors = self.wishes.batch * positions
+            seconds = costs.shape_seconds(int(inputs), int(outputs), encoding, vectors, self.wishes.profile)
             return seconds, encoding.activation_bits, encoding.digits
 
         option = cheapest(options, self.wishes.tolerance, price)
@@ -268,26 +266,38 @@ class Finder:
 
     def _add(self, job: DeviceJob) -> bool:
         """Add a job if the empty chip can take it."""
+        profile, host, batch = self.wishes.profile, self.wishes.host, self.wishes.batch
         try:
-            _placements([job], self.wishes.profile)
+            placements = _placements([job], profile)
         except ResourceError as error:
             first, _, hint = str(error).partition("\nhint: ")
             return self._refuse(job.nodes, Verdict(first.splitlines()[0], fix=hint))
         # The steps of a sequence wait for each other: a call each.
         calls = job.positions if isinstance(self.graph[job.nodes[0]].op, RecurrentSequence) else 1
-        vectors = self.wishes.batch * job.positions // calls
-        device = costs.programs_cost(job.programs, self.wishes.profile, vectors) * calls
-        share = share_cost(self.wishes.host, job, self.graph, self.wishes.batch)
-        software = Cost.total(
-            [op_cost(self.wishes.host, self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]
-        )
-        spent = Cost.total([device, *self._pushes(job)])
+        device = costs.programs_cost(job.programs, profile, batch * job.positions // calls) * calls
+        share = share_cost(host, job, self.graph, batch)
+        software = Cost.total(op_cost(host, self.graph[name], self.graph, batch) for name in job.nodes)
+        ops = [node.op for node in self.graph.nodes]
+        pushes = sum(isinstance(op, GradientUpdate | MutationUpdate) and op.of in job.nodes for op in ops)
+        update, spent = None, device
+        if pushes:
+            update = Cost.total(costs.update_cost(p.layers[0].weights.nbytes, profile) for p in job.programs)
+            spent = Cost.total([device, update * pushes])
         whole = Cost.total([spent, share])
         # Without a figure for the host's power its share is left out on both sides.
         compared = spent if self.wishes.objective == "energy" and share.energy is None else whole
         gain = self._gain(job, compared, software)
         self.candidates.append(
-            JobCandidate(job=job, gain=gain, device=device, host_share=share, whole=whole, software=software)
+            JobCandidate(
+                job=job,
+                gain=gain,
+                device=device,
+                update=update,
+                chip_bytes=sum(row.bytes for placement in placements for row in placement.rows),
+                host_share=share,
+                whole=whole,
+                software=software,
+            )
         )
         return True
 
@@ -298,12 +308,6 @@ class Finder:
         if objective == "hw_only":
             return (float(len(job.nodes)), *saved)
         return (-job.error, *saved) if objective == "accuracy" else saved
-
-    def _pushes(self, job: DeviceJob) -> list[Cost]:
-        """Price the updates that the graph makes of a job's weights in every call."""
-        updates = [n.op for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
-        count = sum(op.of in job.nodes for op in updates)
-        return [push_cost(job, self.wishes.profile) * count] if count and isinstance(job, LinearJob) else []
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""
@@ -322,11 +326,6 @@ def fit_together(jobs: Sequence[DeviceJob], profile: DeviceProfile) -> bool:
     except ResourceError:
         return False
     return True
-
-
-def chip_bytes(job: DeviceJob, profile: DeviceProfile) -> int:
-    """Return the bytes that a job is taken to need on the chip."""
-    return sum(row.bytes for placement in _placements([job], profile) for row in placement.rows)
 
 
 def _placements(jobs: Sequence[DeviceJob], profile: DeviceProfile) -> list[mesh.Placement]:

@@ -78,17 +78,9 @@ def _noise(
 def cheapest(
     options: tuple[Option, ...], tolerance: float, price: Callable[[Encoding], tuple[float, ...]]
 ) -> Option | None:
-    """Return the option of the lowest price whose error is within the tolerance; None where there is none.
-
-    More bits never cost less, so for each number of digits only the fewest bits that do are priced.
-    """
+    """Return the option of the lowest price whose error is within the tolerance; None where there is none."""
     good = [option for option in options if option.error <= tolerance]
-    fewest = {
-        digits: min(same, key=lambda o: o.encoding.activation_bits)
-        for digits in DIGITS
-        if (same := [o for o in good if o.encoding.digits == digits])
-    }
-    return min(fewest.values(), key=lambda o: price(o.encoding), default=None)
+    return min(good, key=lambda o: price(o.encoding), default=None)
 
 
 def finest(options: tuple[Option, ...]) -> Option:

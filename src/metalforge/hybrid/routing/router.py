@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 from metalforge.core import PlacementError, find, require_known, require_positive
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
-from metalforge.substrates import DeviceProfile, HostModel, Objective, Pricer, choose
+from metalforge.substrates import DeviceProfile, HostModel, Objective, Roofline, choose
 from metalforge.substrates import profile as find_profile
 
 from .candidates import Finder, Policy, Wishes, fit_together
@@ -48,7 +48,7 @@ class OperationRouter:
         *,
         tolerance: float = DEFAULT_TOLERANCE,
         precision: str | None = None,
-        host: Pricer | None = None,
+        host: Roofline | None = None,
         host_power_w: float | None = None,
         batch: int = 1,
     ) -> None:

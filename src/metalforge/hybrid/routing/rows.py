@@ -14,7 +14,7 @@ from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
 from metalforge.reservoir import DENSE_EIGENVALUES, spectral_radius
 from metalforge.substrates import NO_POWER, DeviceProfile, HostModel
 
-from .candidates import JobCandidate, Wishes, chip_bytes, op_cost, push_cost
+from .candidates import JobCandidate, Wishes, op_cost
 from .encodings import ERROR_MODEL, precision_of
 from .jobs import ChainJob, DeviceJob, LinearJob, loading_order
 from .plan import InputRange, OpPlan, Partition, Plan, PlanRecord, Transfer, short
@@ -52,7 +52,7 @@ class OpRow:
                 "job": job.name,
                 "encoding": precision_of(job.encoding),
                 "passes": job.passes,
-                "chip_bytes": round(part * chip_bytes(job, self.wishes.profile)),
+                "chip_bytes": round(part * taken.chip_bytes),
                 "predicted_error": job.error,
                 "error_bound": self._bound(job),
                 "error_model": _error_model(self.node, job),
@@ -60,8 +60,8 @@ class OpRow:
             }
         elif self.possible is not None:
             instead = self.possible.whole * _part(self.node, self.possible, graph)
-        if target is not None and isinstance(target.job, LinearJob):
-            device = push_cost(target.job, self.wishes.profile)
+        if target is not None:
+            device = target.update
         return OpPlan(
             op=self.node.name,
             kind=op.kind,

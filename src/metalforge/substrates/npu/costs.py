@@ -23,14 +23,12 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-import numpy as np
-
 from metalforge.core import Cost, Modelled, SpecError
 from metalforge.substrates.profiles import DeviceProfile, TimeTable
 from metalforge.substrates.profiles import profile as find_profile
 
 from .device import Statistics, image_bytes
-from .program import Encoding, FullyConnected, Program, ProgramError
+from .program import Encoding, Program, ProgramError
 
 FIT_ERROR = {"widths": 0.17, "batches": 0.08}
 """Largest relative distance between `akd1000-published` and this model, by table. The width of 64, which lies above
@@ -68,9 +66,7 @@ def programs_cost(programs: Iterable[Program], profile: DeviceProfile, vectors: 
 
 def shape_seconds(lines: int, outputs: int, encoding: Encoding, vectors: int, profile: DeviceProfile) -> float:
     """Return the seconds of one call of a layer that is known by its shape only."""
-    layer = FullyConnected(name="shape", weights=np.zeros((lines, outputs * encoding.digits), np.int8))
-    shape = Program(name="shape", layers=(layer,))
-    return call_seconds(shape, vectors * encoding.rows, profile)
+    return _seconds((lines, outputs * encoding.digits), vectors * encoding.rows, profile)
 
 
 def update_cost(
@@ -120,16 +116,17 @@ def board_energy(
 
 def call_seconds(program: Program, batch: int, device: DeviceProfile) -> float:
     """Return the seconds of sending `batch` rows through a program, as a plain number for the ledger."""
+    return _seconds((program.inputs, *(layer.units for layer in program.layers)), batch, device)
+
+
+def _seconds(lines: tuple[int, ...], batch: int, device: DeviceProfile) -> float:
+    """Return the seconds of a call of `batch` rows, for a program of so many lines: inputs, then units by layer."""
     if batch < 1:
         raise ProgramError(f"a call has at least one input. Got {batch}")
-    lines = (program.inputs, *(layer.units for layer in program.layers))
     growth = _growth(lines, device)
     full, rest = divmod(batch, device.call.max_batch.value)
-    calls = [device.call.max_batch.value] * bool(full) + [rest] * bool(rest)
-    times = [n * (device.call.call_s.value * _share(n, device) + growth) for n in calls]
-    if full:
-        times[0] *= full
-    return sum(times)
+    calls = ((full, device.call.max_batch.value), (1, rest))
+    return sum(k * (n * (device.call.call_s.value * _share(n, device) + growth)) for k, n in calls if k * n)
 
 
 def _priced(seconds: float, device: DeviceProfile) -> Cost:

@@ -66,14 +66,13 @@ class Npu(NoEngine):
         from metalforge.substrates.prices import Roofline
 
         call = self._profile.call
-        any_size = Roofline(
+        return Roofline(
             profile=self._profile.name,
             flops_per_s=inf,
             bytes_per_s=inf,
             call_s=call.call_s.value,
             power_w=call.power_w.value,
-        )
-        return any_size.cost(workload)
+        ).cost(workload)
 
     def meter(self) -> EnergyMeter:
         """Joules of the profile's power; neither the chip nor its SDK has a counter we may publish from."""

@@ -13,8 +13,9 @@ share the same processors here.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from metalforge.core import aligned
 from metalforge.substrates.profiles import DeviceProfile, NeuronMesh, ProcessorMesh
 from metalforge.substrates.profiles import profile as find_profile
 
@@ -43,22 +44,13 @@ class Placement:
     rows: tuple[PlacedLayer, ...]
     processors: tuple[int, ...]
     """The processor of each layer."""
-    span: range
+    span: range = range(0)
     """NPs it takes; empty where they are not counted."""
 
     def __str__(self) -> str:
         """Return the rows as a table."""
-        cells = [
-            ("layer", "processor", "bytes", "why"),
-            *((r.layer, r.processor, str(r.bytes), r.why) for r in self.rows),
-        ]
-        widths = [max(len(row[i]) for row in cells) for i in range(3)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {why}".rstrip() for a, b, c, why in cells]
+        lines = aligned([PlacedLayer._fields, *(tuple(map(str, row)) for row in self.rows)])
         return "\n".join([f"{self.program} on {self.profile}", *lines])
-
-
-_Places: TypeAlias = tuple[list[PlacedLayer], tuple[int, ...], range]
-"""Rows, processors and span of a placement."""
 
 
 def layer_bytes(inputs: int, units: int) -> int:
@@ -80,10 +72,8 @@ def plan(
     """Return where a program goes `beside` others; raises `ResourceError` that says what is too much and what helps."""
     chip = find_profile(profile)
     if isinstance(chip.mesh, NeuronMesh):
-        rows, processors, span = _by_neurons(program, chip.name, chip.mesh, beside)
-    else:
-        rows, processors, span = _by_processors(program, chip.name, chip.mesh, beside)
-    return Placement(program=program.name, profile=chip.name, rows=tuple(rows), processors=processors, span=span)
+        return _by_neurons(program, chip.name, chip.mesh, beside)
+    return _by_processors(program, chip.name, chip.mesh, beside)
 
 
 def side_by_side(
@@ -99,7 +89,7 @@ def side_by_side(
 # One layer, one processor.
 
 
-def _by_processors(program: Program, chip: str, mesh: ProcessorMesh, beside: Collection[Placement]) -> _Places:
+def _by_processors(program: Program, chip: str, mesh: ProcessorMesh, beside: Collection[Placement]) -> Placement:
     n_onchip, n_external, limit = (
         count.value for count in (mesh.onchip_processors, mesh.external_processors, mesh.onchip_bytes)
     )
@@ -126,7 +116,8 @@ def _by_processors(program: Program, chip: str, mesh: ProcessorMesh, beside: Col
         where = chosen[layer.name]
         name = f"on-chip {where}" if where < n_onchip else f"external {where - n_onchip}"
         rows.append(PlacedLayer(layer.name, name, need, why))
-    return rows, tuple(chosen[layer.name] for layer in program.layers), range(0)
+    processors = tuple(chosen[layer.name] for layer in program.layers)
+    return Placement(program=program.name, profile=chip, rows=tuple(rows), processors=processors)
 
 
 def _too_much(
@@ -166,7 +157,7 @@ def _too_much(
 # NPs, as the design documents count them.
 
 
-def _by_neurons(program: Program, chip: str, mesh: NeuronMesh, beside: Collection[Placement]) -> _Places:
+def _by_neurons(program: Program, chip: str, mesh: NeuronMesh, beside: Collection[Placement]) -> Placement:
     base, each, total = mesh.program_nps.value, mesh.head_nps.value, mesh.neural_processors.value
     need = base + each * len(program.heads)
     if len(program.layers) > base:
@@ -184,7 +175,8 @@ def _by_neurons(program: Program, chip: str, mesh: NeuronMesh, beside: Collectio
     for i, head in enumerate(program.heads):
         start = span.start + base + i * each
         rows.append(PlacedLayer(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} per head"))
-    return rows, tuple(span[: len(program.layers)]), span
+    processors = tuple(span[: len(program.layers)])
+    return Placement(program=program.name, profile=chip, rows=tuple(rows), processors=processors, span=span)
 
 
 def _first_gap(program: Program, need: int, total: int, chip: str, beside: Collection[Placement]) -> int:
