@@ -1,38 +1,71 @@
 """One pass of a conductor: a frame goes in, outputs of all heads come out, the state moves on.
 
-In software both products are the kernels' (`EsnEngine`, `Affine`); `device_pass` has them on a device. Outputs become
-heads by offset + scale * activation(output), all in one operation; names are made when they are asked for.
+The reservoir is an `EsnNetwork` in software, or a `HybridEsn` with its product on a device. The heads are one more
+product, by the kernels (`Affine`) or on the same device (`DeviceMatrix`): a pass is then two calls, with the activation
+and the state on the host in between. Outputs become heads by offset + scale * activation(output), all in one operation;
+names are made when they are asked for.
 """
 
-from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.core import Closing, Doubles, Reals, SpecError
-from metalforge.reservoir import Affine, BaseCurves, EsnEngine, EsnWeights, HeadValues, decoder_of, init
+from metalforge.reservoir import Affine, BaseCurves, EsnNetwork, EsnWeights, HeadValues, decoder_of
+
+if TYPE_CHECKING:  # programs that run in software load nothing of a device
+    from metalforge.hybrid import HybridEsn
+    from metalforge.substrates import DevicePrograms, NpuDevice
+
+READOUT_PRECISION = "W12A12"
+"""Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
+Readout: TypeAlias = Callable[[Reals, Reals], Doubles]
+"""Decoded outputs (..., outputs) of states (..., units) and the frames (..., features) that led to them."""
 
 
 class ConductorRun(Closing):
     """A program with a state: `run_conductor` takes a frame and gives every head, in one pass.
 
-    The state is carried from frame to frame and may be set; `reset(batch=8)` starts eight chains side by side.
+    The state is carried from frame to frame and may be set; `reset(batch=8)` starts eight chains side by side. On a
+    device the ranges of both products are the weights' own, or those of inputs and states on `calibration`.
     """
 
-    state: Reals
-
-    def __init__(self, weights: EsnWeights) -> None:
-        assert weights.w_out is not None
-        assert weights.out_bias is not None
+    def __init__(
+        self,
+        weights: EsnWeights,
+        device: "NpuDevice | None" = None,
+        precision: str = "W8A8",
+        calibration: ArrayLike | None = None,
+    ) -> None:
         assert weights.heads is not None
-        self._weights, self._w_out, self._bias = weights, weights.w_out, weights.out_bias
-        self._decode = decoder_of(weights.heads)
+        self._weights = weights
+        self._places = decoder_of(weights.heads).places
         self._base = BaseCurves(weights.heads, weights.features)
+        parts: tuple[EsnNetwork, Readout, DevicePrograms | None] = (
+            _in_software(weights) if device is None else _on_device(weights, device, precision, calibration)
+        )
+        self._esn, self._values, self._programs = parts
+
+    @property
+    def state(self) -> Reals:
+        """A copy of the state; may be set."""
+        return self._esn.state
+
+    @state.setter
+    def state(self, value: Reals) -> None:
+        self._esn.state = value
+
+    def reset(self, *, batch: int | None = None) -> None:
+        """Bring the state to rest, (units,) or (batch, units)."""
+        self._esn.reset(batch=batch)
 
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
         frame = np.ascontiguousarray(x, self._weights.dtype)
-        return self._read(self._values(self._step(frame), frame), frame)
+        return self._read(self._values(self._esn.step(frame), frame), frame)
 
     def through(self, frames: ArrayLike) -> HeadValues:
         """Step through frames (steps, features) of one chain; return every head after each, (steps, width) by name.
@@ -44,91 +77,68 @@ class ConductorRun(Closing):
             raise SpecError(f"frames are finite, of shape (steps, {self._weights.inputs}). Got {given.shape}")
         if not len(given):
             return self._read(np.empty((0, self._weights.outputs)), given)
-        return self._read(self._values(self._run(given), given), given)
+        return self._read(self._values(self._esn.run(given), given), given)
 
     def _read(self, values: Doubles, frames: Reals) -> HeadValues:
         """Return decoded outputs, counted from their bases, by name."""
         self._base.add(values, frames)
-        return HeadValues(values, self._decode.places)
-
-    @abstractmethod
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest, (units,) or (batch, units)."""
-
-    @abstractmethod
-    def _step(self, frame: Reals) -> Reals:
-        """Move the state by a frame, and return it."""
-
-    @abstractmethod
-    def _run(self, frames: Reals) -> Reals:
-        """Move the state by frames (steps, features); return the states after each."""
-
-    @abstractmethod
-    def _values(self, states: Reals, frames: Reals) -> Doubles:
-        """Return the decoded outputs for states (..., units) and the frames that led to them."""
-
-
-class SoftwarePass(ConductorRun):
-    """In software: one native call for the state, one for all heads."""
-
-    def __init__(self, weights: EsnWeights) -> None:
-        super().__init__(weights)
-        self._engine = EsnEngine(weights, threads=1)
-        self._readout = Affine(self._w_out, self._bias, first=weights.units).native
-        self._state = init(weights)
-
-    @property
-    def state(self) -> Reals:
-        """A copy of the state; may be set."""
-        return self._state.copy()
-
-    @state.setter
-    def state(self, value: Reals) -> None:
-        units = self._weights.units
-        given = np.array(value, self._weights.dtype)
-        if given.shape[-1:] != (units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
-            raise SpecError(f"a state is finite, ({units},) or (batch, units). Got shape {given.shape}")
-        self._state = given
-
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest."""
-        self._state = init(self._weights, batch)
-
-    def run_conductor(self, x: ArrayLike) -> HeadValues:
-        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-        frame, decode = np.ascontiguousarray(x, self._weights.dtype), self._decode
-        if frame.ndim != 1:
-            return super().run_conductor(frame)
-        values, state = np.empty(self._weights.outputs), np.empty_like(self._state)
-        try:
-            self._engine.native.step_and_read(self._state, frame, state, self._readout, decode.native, values)
-        except (TypeError, ValueError, OverflowError):
-            self._step(frame)  # says what is wrong
-            raise
-        self._state = state
-        return self._read(values, frame)
-
-    def _step(self, frame: Reals) -> Reals:
-        try:  # the kernel looks at shapes and for numbers that are not finite: once is enough
-            self._state = self._engine.step(self._state, frame)
-        except (OverflowError, ValueError) as error:
-            wanted = (*self._state.shape[:-1], self._weights.inputs)
-            if frame.shape != wanted:
-                raise SpecError(
-                    f"a frame must have shape {wanted}. Got {frame.shape}\nhint: reset(batch=n) for n chains at once"
-                ) from error
-            raise SpecError(f"a frame cannot be stepped: {error}") from error
-        return self._state
-
-    def _run(self, frames: Reals) -> Reals:
-        states = self._engine.run(frames, self._state)
-        self._state = states[-1].copy()
-        return states
-
-    def _values(self, states: Reals, frames: Reals) -> Doubles:
-        values = np.empty((*states.shape[:-1], self._weights.outputs))
-        self._readout.values(states, frames, self._decode.native, values)
-        return values
+        return HeadValues(values, self._places)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Take the programs off the device."""
+        self._esn.close()
+        if self._programs is not None:
+            self._programs.close()
+
+
+def _in_software(weights: EsnWeights) -> "tuple[EsnNetwork, Readout, None]":
+    """Return the reservoir, and the heads as one native call."""
+    assert weights.w_out is not None
+    assert weights.heads is not None
+    native = Affine(weights.w_out, weights.out_bias, first=weights.units).native
+    decoder = decoder_of(weights.heads).native
+
+    def read(states: Reals, frames: Reals) -> Doubles:
+        values = np.empty((*states.shape[:-1], weights.outputs))
+        native.values(states, frames, decoder, values)
+        return values
+
+    return EsnNetwork(_bare(weights)), read, None
+
+
+def _on_device(
+    weights: EsnWeights, device: "NpuDevice", precision: str, calibration: ArrayLike | None
+) -> "tuple[HybridEsn, Readout, DevicePrograms]":
+    """Return the reservoir on a device, the heads as a product there, and their programs."""
+    from metalforge.hybrid import DeviceMatrix, HybridEsn, encoding_of
+    from metalforge.substrates import DevicePrograms, compile_linear, group_ranges
+
+    assert weights.w_out is not None
+    assert weights.out_bias is not None
+    assert weights.heads is not None
+    if calibration is None and weights.ranges is None:
+        raise SpecError(
+            "these weights do not say how large their inputs get: on a device these would be clamped, and heads "
+            "would read wrong\nhint: give `calibration`, inputs as the network sees them"
+        )
+    data = None if calibration is None else np.asarray(calibration, weights.dtype)
+    host = HybridEsn.from_weights(_bare(weights), calibration=data)
+    reservoir = host.with_hardware_linear(device, precision=precision)
+    encoding = encoding_of(READOUT_PRECISION)
+    seen = host.ranges_at(encoding.activation_bits)
+    groups = [(weights.units, seen.s), (weights.inputs, seen.u)][: 1 + weights.passthrough]
+    heads = compile_linear("heads", weights.w_out, encoding=encoding, ranges=group_ranges(*groups))
+    programs = DevicePrograms(device)
+    product, decoder, bias = DeviceMatrix(heads, programs, "conductor"), decoder_of(weights.heads), weights.out_bias
+
+    def read(states: Reals, frames: Reals) -> Doubles:
+        lines = np.concatenate([states, frames], axis=-1) if weights.passthrough else states
+        found = product(np.atleast_2d(lines)) + bias
+        return decoder.values(np.asarray(found.reshape(*states.shape[:-1], weights.outputs)))
+
+    return reservoir, read, programs
+
+
+def _bare(weights: EsnWeights) -> EsnWeights:
+    """Return the network without its readout: its steps give states, of which the heads are read."""
+    return replace(weights, w_out=None, out_bias=None)

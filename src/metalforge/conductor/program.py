@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core import FeatureSchema, HeadLayout, HeadSpec, SpecError
 from metalforge.reservoir import BaseCurves, EsnWeights, HeadValues, decoder_of
 
-from .passes import ConductorRun, SoftwarePass
+from .passes import ConductorRun
 
-if TYPE_CHECKING:  # programs that run in software load nothing of a device
+if TYPE_CHECKING:
     from metalforge.substrates import NpuDevice
 
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
@@ -122,8 +122,4 @@ class ConductorProgram:
 
         Ranges on the device are those that the weights say, or measured on `calibration`; without either it is refused.
         """
-        if device is None:
-            return SoftwarePass(self.weights)
-        from .device_pass import DevicePass
-
-        return DevicePass(self.weights, device, precision, calibration)
+        return ConductorRun(self.weights, device, precision, calibration)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
     from .matrices import scaled
     from .metrics import Interval, nrmse, politis_white, rmse, wilson
+    from .network import EsnNetwork, finite_input
     from .origin import origin_weights
     from .readout import NormalEquations, Readout, ridge, select_ridge
     from .reservoir import Reservoir

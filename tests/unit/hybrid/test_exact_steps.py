@@ -10,10 +10,10 @@ from scipy.special import expit
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.hybrid.esn import network
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.routing.encodings import LADDER
+from metalforge.reservoir import network
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.engine import Affine, EsnEngine
 from metalforge.reservoir.generate import make_esn

@@ -17,11 +17,21 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from metalforge.core import Closing, Measured, Modelled, Reals, SpecError, require_one_of
+from metalforge.core import Measured, Modelled, Reals, SpecError, require_one_of
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.ranges import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
-from metalforge.reservoir import EsnEngine, EsnWeights, Ranges, Series, activation, as_series, as_weights
+from metalforge.reservoir import (
+    EsnEngine,
+    EsnNetwork,
+    EsnWeights,
+    Ranges,
+    Series,
+    activation,
+    as_series,
+    as_weights,
+    finite_input,
+)
 from metalforge.substrates import DevicePrograms, NpuDevice, Spent, compile_linear
 
 from .chunks import ChunkPlan, plan_chunks
@@ -32,13 +42,10 @@ from .paths import (
     RowBlock,
     default_ranges,
     device_lines,
-    finite_input,
     input_place,
 )
 from .tasks import PrecisionChoice, Task, better_readout, climb, refit
 
-STEPS_AT_ONCE = 4096
-"""Steps that run without a break: others who share the device wait no longer than these take."""
 Approach: TypeAlias = Literal["last-layer", "two-rail"]
 Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native", "chunked"]
 
@@ -64,19 +71,11 @@ class HybridStatistics(NamedTuple):
     """Steps in which software took over rows of the device; `path.fallbacks` has them by block."""
 
 
-class HybridEsn(Closing):
-    """A network that is stepped from Python, one sample or a batch at a time, on any substrate.
-
-    Its state is (units,) or, after ``reset(batch=n)``, (n, units). `step` gives the output, or the state where there is
-    no readout.
-    """
+class HybridEsn(EsnNetwork):
+    """An `EsnNetwork` on any substrate: `path` computes its next states, or software where there is none."""
 
     def __init__(self, weights: EsnWeights, *, ranges: Ranges | None = None, wide: Ranges | None = None) -> None:
-        self.weights = weights
-        self._state: Reals = np.zeros(weights.units, weights.dtype)
-        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
-        self._steps = 0
-        self._host_s = 0.0
+        super().__init__(weights)
         self.mode: Mode = "software"
         self.approach: Approach | None = None
         self.precision: str | None = None
@@ -85,7 +84,6 @@ class HybridEsn(Closing):
         self.choice: PrecisionChoice | None = None
         self.ranges = ranges or default_ranges(weights)
         self._wide = wide or self.ranges  # at 8 bits and more
-        self._engine = EsnEngine(weights)
 
     @classmethod
     def from_weights(
@@ -232,75 +230,6 @@ class HybridEsn(Closing):
         other._state, other._output = self._state.copy(), self._output.copy()
         return other
 
-    # The state.
-
-    @property
-    def state(self) -> Reals:
-        """A copy of the state."""
-        return self._state.copy()
-
-    @state.setter
-    def state(self, value: Reals) -> None:
-        given = np.asarray(value, self.weights.dtype)
-        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
-            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
-        self._state = given.copy()
-        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
-
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest, for one sample or for a batch."""
-        shape = () if batch is None else (batch,)
-        self._state = np.zeros((*shape, self.weights.units), self.weights.dtype)
-        self._output = np.zeros((*shape, self._output.shape[-1]), self.weights.dtype)
-
-    def step(self, u: Reals) -> Reals:
-        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
-        started = time.perf_counter()
-        given = self._move(u)
-        if self.weights.w_out is not None:
-            self._output = self._read(self._state, given)
-        self._host_s += time.perf_counter() - started
-        return self._state if self.weights.w_out is None else self._output
-
-    def run(self, u: Reals) -> Reals:
-        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs.
-
-        The same bits as `step` by `step`.
-        """
-        given = np.asarray(u, self.weights.dtype)
-        if given.ndim not in (2, 3):
-            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
-        steps = given.shape[-2]
-        if self.weights.w_fb is not None or not steps:  # what was said last comes in beside what follows
-            return np.stack([self.step(given[..., t, :]).copy() for t in range(steps)], axis=-2)
-        started = time.perf_counter()
-        found = self._through(finite_input(self._checked_input(given, steps)))
-        if self.weights.w_out is not None:
-            # In products of one step each: one of all steps at once may round otherwise than `step` does.
-            if found.ndim == 2:
-                found = self._read(found[:, np.newaxis], given[:, np.newaxis])[:, 0]
-            else:
-                found = self._read(found.swapaxes(0, 1), given.swapaxes(0, 1)).swapaxes(0, 1)
-            self._output = found[..., -1, :].copy()
-        self._host_s += time.perf_counter() - started
-        return found
-
-    def _through(self, given: Reals) -> Reals:
-        """Move the state through (..., steps, inputs), which were looked at; return the states after each step."""
-        steps, lead = given.shape[-2], given.shape[:-2]
-        found = np.empty((*lead, steps, self.weights.units), self.weights.dtype)
-        t = 0
-        while t < steps:
-            n = min(STEPS_AT_ONCE, steps - t)
-            some = found[..., t : t + n, :]
-            if not self._many(given[..., t : t + n, :], self._state, some):
-                n = 1
-                some[..., 0, :] = self._next(given[..., t, :], self._state)
-            t += n
-            self._state = found[..., t - 1, :].copy()
-            self._steps += n * (lead[0] if lead else 1)
-        return found
-
     def states(self, u: Reals) -> Reals:
         """Return the states after every step of (steps, inputs) or (batch, steps, inputs), from rest.
 
@@ -360,59 +289,19 @@ class HybridEsn(Closing):
             fallbacks=0 if path is None else max(path.fallbacks.values(), default=0),
         )
 
-    # The next state, and the output of it.
-
-    def _move(self, u: Reals) -> Reals:
-        """Take one step of the state; return the input as the network's real type."""
-        weights, given, state = self.weights, self._checked_input(u), self._state
-        full = given
-        if weights.w_fb is not None:
-            full = np.concatenate([given, self._output], axis=-1, dtype=weights.dtype)
-        self._state = self._next(full, state)
-        self._steps += 1 if state.ndim == 1 else len(state)
-        return given
-
-    def _read(self, states: Reals, u: Reals) -> Reals:
-        """Return the outputs (..., outputs) of states and the inputs that led to them."""
-        return self.weights.output(states, u)
-
     def _next(self, rows: Reals, states: Reals) -> Reals:
-        """Return the states after inputs with feedback, of one sample or of a batch."""
         path = self.path
         if path is not None and not path.lost:
             return path.step(rows, states)
         if path is not None:
             path.skip(1)
-        try:
-            return self._engine.step(states, rows)
-        except ValueError:
-            finite_input(rows)
-            raise
+        return super()._next(rows, states)
 
     def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
-        """Fill `out` with the states after each step of `u`, if that is possible without going step by step."""
-        path, target = self.path, out if out.flags.c_contiguous else np.empty_like(out)
-        if path is None or path.lost:
-            if path is not None:
-                path.skip(u.shape[-2])
-            self._engine.run(u, states, target)
-        else:
+        path = self.path
+        if path is not None and not path.lost:
             batch, start = (u, states) if u.ndim == 3 else (u[np.newaxis], states[np.newaxis])
-            if not path.run(batch, start, target.reshape(*batch.shape[:2], -1)):
-                return False
-        if target is not out:
-            out[...] = target
-        return True
-
-    def _checked_input(self, u: Reals, *steps: int) -> Reals:
-        """Return an input, or one for each of some steps, as the network's real type, if it fits the state.
-
-        Whether it is finite is looked at where it is used: most kernels do.
-        """
-        given = np.asarray(u, self.weights.dtype)
-        wanted = (*self._state.shape[:-1], *steps, self.weights.inputs)
-        if given.shape != wanted:
-            raise SpecError(
-                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
-            )
-        return given
+            return path.run(batch, start, out.reshape(*batch.shape[:2], -1))
+        if path is not None:
+            path.skip(u.shape[-2])
+        return super()._many(u, states, out)

@@ -22,11 +22,21 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from metalforge.core import Array, Doubles, Reals, SpecError
+from metalforge.core import Array, Doubles, Reals
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, ExactSteps, OnFailure
-from metalforge.reservoir import Affine, BlockSparse, EsnEngine, EsnWeights, Ranges, activation, leaky_step, to_dense
+from metalforge.reservoir import (
+    Affine,
+    BlockSparse,
+    EsnEngine,
+    EsnWeights,
+    Ranges,
+    activation,
+    finite_input,
+    leaky_step,
+    to_dense,
+)
 from metalforge.substrates import (
     DevicePrograms,
     Encoding,
@@ -73,13 +83,6 @@ def input_place(
         return asked
     errors = input_errors(weights, ranges, encoding)
     return "host" if HOST_GAIN * errors["host"] < errors["device"] else "device"
-
-
-def finite_input(u: Reals) -> Reals:
-    """Return inputs that are finite; raises `SpecError` for others."""
-    if not np.all(np.isfinite(u)):
-        raise SpecError("`u` must hold finite numbers")
-    return u
 
 
 def row_weights(weights: EsnWeights, rows: range) -> EsnWeights:

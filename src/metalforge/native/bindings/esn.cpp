@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "decoder.hpp"
 #include "esn_storage.hpp"
+#include "finite.hpp"
 
 namespace mf::bindings {
 namespace {
@@ -314,27 +314,6 @@ nb::object step(const Esn<Real>& esn, nb::handle state_object, nb::handle u_obje
   return out_object;
 }
 
-// out = the state after one step of one sample, values = the heads that a readout makes of it and of u.
-template <class Real>
-void step_and_read(const Esn<Real>& esn, nb::handle state_object, nb::handle u_object, nb::handle out_object,
-                   const Affine<Real>& readout, const Decoder& decoder, nb::handle values_object) {
-  const Network<Real>& net = esn.net;
-  const auto units = static_cast<Py_ssize_t>(net.units), inputs = static_cast<Py_ssize_t>(net.inputs);
-  if (readout.first() != units || (readout.second() != 0 && readout.second() != inputs) ||
-      readout.outputs() != decoder.width())
-    refuse("`readout` must be of these units and inputs, `decoder` of its outputs");
-  const In<Real> state(state_object, "state", {units}), u(u_object, "u", {inputs});
-  const Out<Real> out(out_object, "out", {units});
-  const Out<double> values(values_object, "values", {readout.outputs()});
-  check_finite(u.data(), u.size(), "u");
-  check_finite(state.data(), state.size(), "state");
-  check_apart(out.data(), out.size(), u.data(), u.size(), "u", false);
-  check_apart(out.data(), out.size(), state.data(), state.size(), "state", false);
-  run_job(net, {u.data(), net.inputs, 0, state.data(), out.data(), net.units, 0, 1, 1});
-  check_bounded(out.data(), out.size());
-  readout.each(out.data(), u.data(), 1, [&](i64, const Real* y) { decoder.row(y, values.data()); });
-}
-
 // out[t] = the state after row t of u, of one sequence or of each in a batch.
 template <class Real>
 void run(const Esn<Real>& esn, nb::handle u_object, nb::handle state_object, nb::handle out_object) {
@@ -368,8 +347,6 @@ void bind(nb::module_& m, const char* name) {
       .def_static("csr", &make_csr<Real>, "w_in"_a.none(), "indptr"_a.none(), "indices"_a.none(), "data"_a.none(),
                   "bias"_a.none(), "leak"_a, "activation"_a, "threads"_a.none())
       .def("step", &step<Real>, "state"_a.none(), "u"_a.none(), "out"_a.none() = nb::none())
-      .def("step_and_read", &step_and_read<Real>, "state"_a.none(), "u"_a.none(), "out"_a.none(), "readout"_a,
-           "decoder"_a, "values"_a.none())
       .def("run", &run<Real>, "u"_a.none(), "state"_a.none(), "out"_a.none());
 }
 

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "decoder.hpp"
+#include "activations.hpp"
+#include "affine.hpp"
+#include "finite.hpp"
 #include "npu_weights.hpp"
 
 namespace mf::bindings {
@@ -368,12 +370,6 @@ void run_matrix(const Matrix<Value>& m, nb::handle x, nb::handle z, nb::handle o
   matrix_rows(m, x, z, out, [&](const double* y, double* target) { std::copy_n(y, m.layer.units, target); });
 }
 
-template <class Value>
-void matrix_values(const Matrix<Value>& m, nb::handle x, nb::handle z, const Decoder& decoder, nb::handle out) {
-  if (decoder.width() != m.layer.units) throw nb::value_error("`decoder` is for another number of outputs");
-  matrix_rows(m, x, z, out, [&](const double* y, double* target) { decoder.row(y, target); });
-}
-
 // out = kept state + leak f(pre): the host's half of a step whose product was computed elsewhere. Any shape, flat.
 template <class Real, class State>
 void leaky_step(nb::handle state_object, nb::handle pre_object, nb::handle out_object, double kept, double leak,
@@ -414,8 +410,7 @@ void bind_matrix(nb::module_& m, const char* name) {
   nb::class_<Matrix<Value>>(m, name)
       .def("__init__", &make_matrix<Value>, "weights"_a, "first"_a, "second"_a, "scale"_a.none(), "row_sum"_a.none(),
            "bias"_a.none(), "digits"_a, "bits"_a, "first_factor"_a, "second_factor"_a, "path"_a)
-      .def("run", &run_matrix<Value>, "x"_a.none(), "z"_a.none(), "out"_a.none())
-      .def("values", &matrix_values<Value>, "x"_a.none(), "z"_a.none(), "decoder"_a, "out"_a.none());
+      .def("run", &run_matrix<Value>, "x"_a.none(), "z"_a.none(), "out"_a.none());
 }
 
 }  // namespace

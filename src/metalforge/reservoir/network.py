@@ -1,0 +1,147 @@
+"""A network and its state, one sample or a batch at a time: in software here, elsewhere in subclasses."""
+
+import time
+
+import numpy as np
+
+from metalforge.core import Closing, Reals, SpecError
+
+from .engine import EsnEngine, init
+from .weights import EsnWeights
+
+STEPS_AT_ONCE = 4096
+"""Steps that run without a break: others who share a device wait no longer than these take."""
+
+
+class EsnNetwork(Closing):
+    """A network that is stepped from Python, one sample or a batch at a time.
+
+    Its state is (units,) or, after ``reset(batch=n)``, (n, units). `step` gives the output, or the state where there is
+    no readout.
+    """
+
+    def __init__(self, weights: EsnWeights) -> None:
+        self.weights = weights
+        self._state: Reals = init(weights)
+        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
+        self._steps = 0
+        self._host_s = 0.0
+        self._engine = EsnEngine(weights)
+
+    @property
+    def state(self) -> Reals:
+        """A copy of the state; may be set."""
+        return self._state.copy()
+
+    @state.setter
+    def state(self, value: Reals) -> None:
+        given = np.asarray(value, self.weights.dtype)
+        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
+            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
+        self._state = given.copy()
+        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
+
+    def reset(self, *, batch: int | None = None) -> None:
+        """Bring the state to rest, for one sample or for a batch."""
+        self.state = init(self.weights, batch)
+
+    def step(self, u: Reals) -> Reals:
+        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
+        started = time.perf_counter()
+        given = self._move(u)
+        if self.weights.w_out is not None:
+            self._output = self._read(self._state, given)
+        self._host_s += time.perf_counter() - started
+        return self._state if self.weights.w_out is None else self._output
+
+    def run(self, u: Reals) -> Reals:
+        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs.
+
+        The same bits as `step` by `step`.
+        """
+        given = np.asarray(u, self.weights.dtype)
+        if given.ndim not in (2, 3):
+            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
+        steps = given.shape[-2]
+        if self.weights.w_fb is not None or not steps:  # what was said last comes in beside what follows
+            return np.stack([self.step(given[..., t, :]).copy() for t in range(steps)], axis=-2)
+        started = time.perf_counter()
+        found = self._through(finite_input(self._checked_input(given, steps)))
+        if self.weights.w_out is not None:
+            # In products of one step each: one of all steps at once may round otherwise than `step` does.
+            if found.ndim == 2:
+                found = self._read(found[:, np.newaxis], given[:, np.newaxis])[:, 0]
+            else:
+                found = self._read(found.swapaxes(0, 1), given.swapaxes(0, 1)).swapaxes(0, 1)
+            self._output = found[..., -1, :].copy()
+        self._host_s += time.perf_counter() - started
+        return found
+
+    def close(self) -> None:
+        """Give back what is held: nothing, in software."""
+
+    def _through(self, given: Reals) -> Reals:
+        """Move the state through (..., steps, inputs), which were looked at; return the states after each step."""
+        steps, lead = given.shape[-2], given.shape[:-2]
+        found = np.empty((*lead, steps, self.weights.units), self.weights.dtype)
+        t = 0
+        while t < steps:
+            n = min(STEPS_AT_ONCE, steps - t)
+            some = found[..., t : t + n, :]
+            target = some if some.flags.c_contiguous else np.empty_like(some)
+            if not self._many(given[..., t : t + n, :], self._state, target):
+                n = 1
+                some[..., 0, :] = self._next(given[..., t, :], self._state)
+            elif target is not some:
+                some[...] = target
+            t += n
+            self._state = found[..., t - 1, :].copy()
+            self._steps += n * (lead[0] if lead else 1)
+        return found
+
+    def _move(self, u: Reals) -> Reals:
+        """Take one step of the state; return the input as the network's real type."""
+        weights, given, state = self.weights, self._checked_input(u), self._state
+        full = given
+        if weights.w_fb is not None:
+            full = np.concatenate([given, self._output], axis=-1, dtype=weights.dtype)
+        self._state = self._next(full, state)
+        self._steps += 1 if state.ndim == 1 else len(state)
+        return given
+
+    def _read(self, states: Reals, u: Reals) -> Reals:
+        """Return the outputs (..., outputs) of states and the inputs that led to them."""
+        return self.weights.output(states, u)
+
+    def _next(self, rows: Reals, states: Reals) -> Reals:
+        """Return the states after inputs with feedback, of one sample or of a batch."""
+        try:
+            return self._engine.step(states, rows)
+        except ValueError:
+            finite_input(rows)
+            raise
+
+    def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
+        """Fill `out` with the states after each step of `u`; False where that takes going step by step."""
+        self._engine.run(u, states, out)
+        return True
+
+    def _checked_input(self, u: Reals, *steps: int) -> Reals:
+        """Return an input, or one for each of some steps, as the network's real type, if it fits the state.
+
+        Whether it is finite is looked at where it is used: most kernels do.
+        """
+        given = np.asarray(u, self.weights.dtype)
+        wanted = (*self._state.shape[:-1], *steps, self.weights.inputs)
+        if given.shape != wanted:
+            raise SpecError(
+                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
+            )
+        return given
+
+
+def finite_input(u: Reals) -> Reals:
+    """Return inputs that are finite; raises `SpecError` for others."""
+    if not np.all(np.isfinite(u)):
+        raise SpecError("`u` must hold finite numbers")
+    return u
