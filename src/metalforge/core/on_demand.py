@@ -22,10 +22,9 @@ def on_demand(package: str, exported: Sequence[str]) -> tuple[Callable[[str], An
         if name not in exported and name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found: Any = import_module(f"{package}.{homes.get(name, name)}")
-        if name in homes:
-            found = getattr(found, name) if hasattr(found, name) else import_module(f"{found.__name__}.{name}")
-        setattr(sys.modules[package], name, found)
-        return found
+        if name not in homes:
+            return found
+        return getattr(found, name) if hasattr(found, name) else import_module(f"{found.__name__}.{name}")
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *exported})

@@ -11,7 +11,7 @@ import pytest
 
 from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.report.sections_of_run import updates_by_lane
-from metalforge.campaign.running import lanes, planner
+from metalforge.campaign.running import lanes, producer_lane
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Running, Steering, WarmUpPolicy
@@ -154,7 +154,7 @@ def test_orders_grow_where_volleys_are_short_and_not_by_the_clock(tmp_path, card
         return blocks
 
     monkeypatch.setattr(Producer, "_blocks", blocks_of)
-    monkeypatch.setattr(planner, "VOLLEY_S", 1e9)
+    monkeypatch.setattr(producer_lane, "VOLLEY_S", 1e9)
     monkeypatch.setattr(Lattice, "wide", WideWork(16, 64, visit=4))
     running = msgspec.structs.replace(CARD, deterministic=deterministic, block=10)
     spec = msgspec.structs.replace(WIDE, running=running, steering=Steering(visit=60, initial=4))
