@@ -9,7 +9,7 @@ it. Chains of a coupling share its physics, so intervals come from drawing whole
 the lower end of the interval of its skill is above 0; thermalisation needs skill in hot and in cold chains besides.
 The whole protocol is docs/protocols/heads.md.
 
-`beta_priority` is judged by leaving an N_t out (`peak_scores`): curve and head are fitted without it.
+`beta_priority` is judged by leaving an N_t out (`peak_study`): curve and head are fitted without it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -326,7 +326,7 @@ LABELS: dict[str, Callable[[Labelled], Doubles | float | None]] = {
 }
 """Every label by its head: one number per frame, one for all, or None.
 
-Heads of gpu-prep-11 that share one with conductor-11 are in `head_kinds.LABEL_OF`."""
+Heads of gpu-prep-11 that share one with conductor-11 are in `LABEL_OF`."""
 OF_FAULTS = ("anomaly",)
 """Labels that chains with a fault have."""
 

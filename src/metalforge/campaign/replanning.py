@@ -9,7 +9,7 @@ steerer's own. Outcomes at couplings that were not run are reweighted from all c
 with tau_int of the chains around it and the n updates that the visits there would have had: they are modelled, and so
 is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
 is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of the peak goes as
-1 / sqrt of that. Left out: what the evidence asked for after that record, and lengths that heads chose.
+1 / sqrt of that. Left out: what the evidence asked for after that record, and cheap warm-ups.
 
 Where a ladder of chains that exchange couplings is, is no steerer's choice: with any that looks at results it is run as
 it was, and its outcomes are the measured ones. One that does not look has visits of single chains in its place, one for
@@ -38,7 +38,7 @@ from .theory import System
 
 NOTE = (
     "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
-    "modelled; what the evidence asked for and lengths that heads chose are left out"
+    "modelled; what the evidence asked for and cheap warm-ups are left out"
 )
 _ALL = 1 << 62
 

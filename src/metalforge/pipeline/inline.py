@@ -37,7 +37,7 @@ class ManualClock:
 
 
 class InlineRun(Run):
-    """A run on the caller's thread: nothing happens except inside `wait`, `pump` and the other verbs that wait."""
+    """A run on the caller's thread: nothing happens except in `step`, `wait` and other methods that wait."""
 
     explore = True
     hang_s = None

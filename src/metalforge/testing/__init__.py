@@ -1,4 +1,4 @@
-"""Conformance kits for plug-in authors: what one runs over own code to know that it holds."""
+"""Conformance tests for authors of plug-ins."""
 
 from .substrate import check_substrate
 

@@ -1,4 +1,4 @@
-"""What was decided and by whom, which heads were trusted, and whether the warm-ups they ended had ended.
+"""What was decided and by whom, which heads were trusted, and whether warm-ups were long enough.
 
 The check afterwards uses what nobody had when the decision was taken: the whole measurement. With m1 and m2 the means
 of the energy E over its first fifth (n1 rows) and its last half (n2 rows), and e2 the error of m2,

@@ -41,7 +41,7 @@ class CardLimits(NamedTuple):
 class Card(Protocol):
     """A device: memory, kernels, and one stream in which all that is asked for happens in turn.
 
-    Any of it may raise a `CardLostError`, also for what was asked for before.
+    Any of it may raise a `DeviceLostError`, also for what was asked for before.
     """
 
     @property
