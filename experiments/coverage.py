@@ -164,7 +164,7 @@ def _real_spec(case: Case, seed: int) -> CampaignSpec:
         budget=Budget(trajectories=case.trajectories, target_error=case.target),
         running=Running(deterministic=True, producers=one, checkpoint_s=1e9, substrate=case.substrate),
         # What the network says of a chain decides nothing here.
-        screening=Screening(device="software", every=1000),
+        screening=Screening(device="software"),
     )
 
 

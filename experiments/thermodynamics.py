@@ -90,7 +90,7 @@ def spec_of(volume: Volume, seed: int) -> CampaignSpec:
         budget=Budget(seconds=volume.seconds, target_error=volume.target),
         warmup=WarmUpPolicy(longest=1000, shortest=100),
         steering=Steering(most=volume.chains, initial=min(5, volume.chains)),
-        screening=Screening(device="software", every=1000),
+        screening=Screening(device="software"),
         # Between couplings it does not lower a barrier of first order (docs/tables/exchange.md).
         running=Running(exchange="off", checkpoint_s=1e9),
     )

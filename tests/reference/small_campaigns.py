@@ -14,7 +14,7 @@ ROUNDS = CampaignSpec(
     budget=Budget(trajectories=1200),
     warmup=WarmUpPolicy(longest=60, shortest=20),
     steering=Steering(visit=80, initial=4, prior="off"),
-    screening=Screening(chi=0.3, every=20, device="software"),
+    screening=Screening(chi=0.3, device="software"),
     running=Running(block=30, deterministic=True, producers=2, checkpoint_s=0.0),
 )
 """Deterministic, eight visits or so, a second."""

@@ -93,7 +93,7 @@ def test_a_campaign_finds_the_peak_that_an_independent_code_found():
         seed=71,
         theory=Lattice(volumes=(dims,)),
         budget=Budget(seconds=60.0, target_error=0.001),
-        screening=Screening(device="software", every=1000),
+        screening=Screening(device="software"),
         running=Running(substrate="cuda:0"),
     )
     found = run(spec)

@@ -99,9 +99,8 @@ class Steering(SpecTable, frozen=True, kw_only=True):
 class Screening(SpecTable, frozen=True, kw_only=True):
     """What the screen looks at, what it flags, and where the reservoir runs."""
 
-    LEAST: ClassVar = {"screening.every": 1, "screening.window": 10, "screening.chi": 0, "screening.variance": 0}
+    LEAST: ClassVar = {"screening.window": 10, "screening.chi": 0, "screening.variance": 0}
 
-    every: int = 10
     window: int = 200
     chi: float = 1.0
     variance: float = 0.02

@@ -10,7 +10,7 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
 
 FILE = Path(__file__).with_name("campaign.jsonl")
-DIGEST = "46c01cf65c4730968c9b5e4f7602fcee411f659f5054501f82ea4d68d260c676"
+DIGEST = "f7539e4d6bceaaf3a1d105f714b402ad001d227df546be9743354b2156ea163b"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ SHORT = msgspec.structs.replace(
     budget=Budget(trajectories=150),
     warmup=msgspec.structs.replace(ROUNDS.warmup, longest=20, shortest=10),
     steering=msgspec.structs.replace(ROUNDS.steering, initial=2, visit=40),
-    screening=msgspec.structs.replace(ROUNDS.screening, every=10, window=30),
+    screening=msgspec.structs.replace(ROUNDS.screening, window=30),
     running=Running(producers=2, block=20, deterministic=True, checkpoint_s=0.0),
 )
 """Deterministic, three visits or so, some of its blocks flagged."""

@@ -28,7 +28,7 @@ from reference.small_campaigns import ROUNDS, run_until
 
 PUBLISHED = "akd1000-published"
 IDLE_W = profile(PUBLISHED).call.idle_power_w.value
-ON_BOARD = msgspec.structs.replace(ROUNDS, name="board", screening=Screening(chi=0.3, every=20, device="npu"))
+ON_BOARD = msgspec.structs.replace(ROUNDS, name="board", screening=Screening(chi=0.3, device="npu"))
 
 
 def joules(value):

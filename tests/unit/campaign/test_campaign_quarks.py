@@ -36,7 +36,7 @@ SEA = CampaignSpec(
     budget=Budget(trajectories=150),
     warmup=WarmUpPolicy(longest=12, shortest=10, cheap=2),
     steering=Steering(visit=22, initial=3),
-    screening=Screening(every=20, device="software"),
+    screening=Screening(device="software"),
     running=Running(block=10, deterministic=True, producers=2, checkpoint_s=0.0),
 )
 CONDENSATE = ("condensate", "condensate_pairs", "condensate_connected")

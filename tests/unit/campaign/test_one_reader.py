@@ -19,7 +19,7 @@ SEA = msgspec.structs.replace(
     budget=Budget(trajectories=60),
     warmup=WarmUpPolicy(longest=12, shortest=10, cheap=2),
     steering=Steering(visit=10, initial=2),
-    screening=Screening(every=2, device="software"),
+    screening=Screening(device="software"),
     running=Running(block=5, deterministic=True, producers=1, checkpoint_s=0.0),
 )
 """Deterministic, two chains with sea quarks whose warm-ups tune the steps."""

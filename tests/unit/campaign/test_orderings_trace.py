@@ -49,7 +49,7 @@ SPEC = CampaignSpec(
     budget=Budget(trajectories=800),
     warmup=WarmUpPolicy(longest=40, shortest=20),
     steering=Steering(steerer="gaussian-process", initial=4, visit=100, prior="off"),
-    screening=Screening(every=20, window=60, chi=0.7),
+    screening=Screening(window=60, chi=0.7),
     running=Running(producers=2, block=25, deterministic=True, checkpoint_s=3600.0),
 )
 

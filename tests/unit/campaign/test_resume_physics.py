@@ -22,7 +22,7 @@ def _spec(lattice, **running):
         budget=Budget(trajectories=LONGEST + 4 + 12),
         warmup=WarmUpPolicy(longest=LONGEST, shortest=10, cheap=cheap),
         steering=Steering(visit=10, initial=2),
-        screening=Screening(every=2, device="software"),
+        screening=Screening(device="software"),
         running=Running(block=5, deterministic=True, checkpoint_s=0.0, **{"producers": 1, **running}),
     )
 
