@@ -28,11 +28,6 @@ class Certificate:
     bits: int = POTENTIAL_BITS
 
     @property
-    def worst(self) -> NDArray[np.int64]:
-        """Largest |potential| of each unit."""
-        return np.maximum(self.highest, -self.lowest)
-
-    @property
     def margin(self) -> NDArray[np.int64]:
         """Distance of each unit from saturation; negative when some input saturates it."""
         floor, ceiling = _accumulator(self.bits)
@@ -56,19 +51,16 @@ def overflow_certificate(layer: FullyConnected, *, bits: int = POTENTIAL_BITS) -
     )
 
 
-def split_lines(
-    weights: Array, *, input_bits: int = 4, bits: int = POTENTIAL_BITS, max_lines: int = MAX_INPUTS
-) -> list[slice]:
+def split_lines(weights: Array, *, bits: int = POTENTIAL_BITS, max_lines: int = MAX_INPUTS) -> list[slice]:
     """Return the fewest runs of at most `max_lines` rows of (lines, units) weights that cannot saturate.
 
     Each run is as long as it can be. Part of a run that cannot saturate cannot either, so no other division into
     runs has fewer.
     """
-    largest = (1 << input_bits) - 1
-    # What the weights of a run may add up to, for inputs at their largest.
-    floor, ceiling = (limit / largest for limit in _accumulator(bits))
+    # What the weights of a run may add up to, for inputs of 4 bits at their largest.
+    floor, ceiling = (limit / 15 for limit in _accumulator(bits))
     if weights.min() < floor or weights.max() > ceiling:
-        raise ProgramError(f"a single input line saturates an accumulator of {bits} bits; use fewer input bits")
+        raise ProgramError(f"a single input line saturates an accumulator of {bits} bits")
     fall, rise = np.minimum(weights, 0), np.maximum(weights, 0)
 
     def fits(below: Array, above: Array) -> bool:

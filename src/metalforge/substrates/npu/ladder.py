@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core import Array, BriefRepr, Doubles
 
 from .program import Encoding, Program, ProgramError
-from .quantize import Clip, Per, Quantized, quantize_to
+from .quantize import Quantized, quantize_to
 
 BASE, DIGIT = 15, 7
 """Balanced digits -7 .. 7: all that a symmetric 4-bit weight can hold, and so base 15."""
@@ -133,10 +133,10 @@ def group_ranges(*groups: tuple[int, float]) -> Doubles:
     return np.repeat([float(largest) for _, largest in groups], [lines for lines, _ in groups])
 
 
-def quantize_digits(weights: ArrayLike, digits: int, *, per: Per = "row", clip: Clip = "max") -> Quantized:
+def quantize_digits(weights: ArrayLike, digits: int) -> Quantized:
     """Return weights (outputs, inputs) quantised to what 1, 2 or 3 digits hold: +-7, +-112, +-1687."""
     limit = digit_limit(digits)
-    return quantize_to(weights, (-limit, limit), per=per, clip=clip)
+    return quantize_to(weights, (-limit, limit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -211,8 +211,6 @@ def build_ladder(
     encoding: Encoding,
     *,
     ranges: ArrayLike = 1.0,
-    per: Per = "row",
-    clip: Clip = "max",
 ) -> Ladder:
     """Return the ladder of a real matrix (outputs, inputs), or of integers that are quantised already.
 
@@ -227,7 +225,7 @@ def build_ladder(
     else:
         shape = np.shape(matrix)
         fold, unit = _ranges(ranges, shape[-1] if shape else 0), 1.0
-        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits, per=per, clip=clip)
+        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits)
     outputs = quantized.values.shape[0]
     return Ladder(
         encoding=encoding,
