@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.conductor.plasma.heads import HEADS, mean_states, said_of
-from metalforge.conductor.plasma.scores import TestedPlasma, TransportScore
+from metalforge.conductor.plasma.scores import TestedPlasma
 from metalforge.conductor.scores import skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
@@ -51,7 +51,7 @@ from .baselines import (
     window_numbers,
 )
 from .corpus import PlasmaCorpus, PlasmaRecord
-from .scores import BaselineScore, JudgedStudy, StopScore, TransportEvaluation
+from .scores import BaselineScore, JudgedScore, JudgedStudy, StopScore, TransportEvaluation
 from .training import ROUTES, Route, TransportHeads, inputs_of, labels_of, ridge_by_point, said_on, train_transport
 
 MOST_SEEN = 2.0
@@ -78,13 +78,13 @@ def _strongest(rules: Mapping[str, Rule], runs: Sequence[PlasmaRecord], head: in
 
 def _score(
     task: str, head: int, route: str, ours: Doubles, rival: tuple[str, Doubles], runs: Sequence[PlasmaRecord]
-) -> TransportScore:
+) -> JudgedScore:
     points = sorted({run.entry.place for run in runs})
     at = np.array([points.index(run.entry.place) for run in runs])
     name, theirs = rival
     sums = [np.bincount(at, loss).tolist() for loss in (ours, theirs, np.ones(len(runs)))]
     skill = skill_interval(*sums)
-    return TransportScore(
+    return JudgedScore(
         task=task,
         head=HEADS[head],
         route=route,
@@ -156,7 +156,7 @@ def _controls(
     test: Sequence[PlasmaRecord],
     inputs: Sequence[Doubles],
     rules: Sequence[Mapping[str, Rule]],
-) -> list[TransportScore]:
+) -> list[JudgedScore]:
     """Return what heads are worth on frames in another order, and on the window of a run of another state point.
 
     The window of another run must lose the skill against the run's own label (`own`) and keep it against the label of
@@ -189,7 +189,7 @@ def _known(
     inputs: Sequence[Doubles],
     head: int,
     rules: Mapping[str, Rule],
-) -> TransportScore:
+) -> JudgedScore:
     """Return `T2`: the head is what the state curve leaves, fitted to state points that the curve had not seen."""
     _, off = left_out_curve(train, head)
     x = mean_states(network.weights, [inputs_of(run) for run in train])
@@ -201,7 +201,7 @@ def _known(
     return _score("T2", head, "f32-software", ours, _strongest(rules, test, head), test)
 
 
-def _unseen(corpus: PlasmaCorpus, seed: int) -> list[TransportScore]:
+def _unseen(corpus: PlasmaCorpus, seed: int) -> list[JudgedScore]:
     """Return `T3`: training runs of small kappa teach, all runs of the largest kappa are asked."""
     largest = max(run.entry.kappa for run in corpus.records)
     below = [run for run in corpus.part("train") if run.entry.kappa < largest]
@@ -356,7 +356,7 @@ def transport_tables(found: TransportEvaluation) -> list[TextTable]:
     ]
 
 
-def _score_row(s: TransportScore) -> dict[str, str]:
+def _score_row(s: JudgedScore) -> dict[str, str]:
     return {
         "task": s.task,
         "head": s.head,

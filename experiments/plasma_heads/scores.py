@@ -2,7 +2,19 @@
 
 import msgspec
 
-from metalforge.conductor.plasma.scores import TransportScores, TransportStudy
+from metalforge.conductor.plasma.scores import TransportScore, TransportScores, TransportStudy
+from metalforge.conductor.scores import CouplingInterval
+
+
+class JudgedScore(TransportScore, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One head in one task on one route: root mean squares of logarithms, and the skill with its 95 % interval."""
+
+    rms: float
+    baseline: float
+    baseline_name: str
+    skill: CouplingInterval
+    points: int
+    runs: int
 
 
 class BaselineScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +49,7 @@ class StopScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class JudgedStudy(TransportStudy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was measured of the heads, but for when to stop."""
 
+    scores: tuple[JudgedScore, ...]
     baselines: tuple[BaselineScore, ...]
     label_noise: tuple[float, float]
     """Root mean square of the errors of test labels, as their runs say them: nobody can be better."""

@@ -20,18 +20,17 @@ its steps: the configuration it starts from, and outcomes of the one before it, 
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import ExpectedPeak, FeatureSchema, Phase, SpecError
+from metalforge.core import Doubles, FeatureSchema, Phase, SpecError
 
 from .plaquette import plaquette_of
 from .scaling import scaled_coupling, spatial_extent, transition_on
 
-Doubles: TypeAlias = NDArray[np.float64]
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
 """The features, in the order of a network's inputs."""
 LARGEST = 5.0
@@ -61,11 +60,6 @@ class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start: Literal["hot", "cold"] = "hot"
     tau: float = 1.0
     action: str = "wilson"
-
-    @property
-    def lattice(self) -> tuple[object, ...]:
-        """Extents and mass: what chains of one scan share."""
-        return self.dims, self.mass
 
     @property
     def volume(self) -> float:
@@ -144,23 +138,15 @@ class _Seen(NamedTuple):
 
 
 class FrameMaker:
-    """Makes the frames of one chain from its first update on.
+    """Makes the frames of one chain from its first update on."""
 
-    Parameters
-    ----------
-    context
-        The chain.
-    transition
-        Where the transition is taken to be; by default where `scaling.transition_of` says.
-    """
-
-    def __init__(self, context: ChainContext, *, transition: ExpectedPeak | None = None) -> None:
+    def __init__(self, context: ChainContext) -> None:
         self.context = context
         self._trajectories = context.algorithm == "hmc"
         self._plaquette = plaquette_of(context.beta)
         self._sigma = self._plaquette.deviation / context.volume**0.5
         self._loop_unit, self._step_unit = context.n_s**1.5, context.tau * context.volume**0.25
-        self._fixed = _fixed(context, transition)
+        self._fixed = _fixed(context)
         start = float(context.start == "cold")
         first = np.array([[start, start, start, 0.0, *(np.nan for _ in OF_TRAJECTORIES), 0.0]])
         none = first[:0]
@@ -216,12 +202,8 @@ class FrameMaker:
             return seen._replace(updates=count, rows=left), empty
         found, base, moves, away = self._values(looked, now, made.astype(np.float64))
         kept = _Seen(count, left.copy(), base, moves, away)
-        values = np.empty((k, len(SCHEMA)))
-        for i, name in enumerate(_NAMES):
-            values[:, i] = found[name]
-        values -= _OFFSETS
-        values /= _SCALES
-        values[~np.isfinite(values)] = 0.0
+        seen_by = SCHEMA.scaled(np.column_stack([np.broadcast_to(found[one.name], k) for one in SCHEMA.features]))
+        values = np.where(np.isfinite(seen_by), seen_by, 0.0)
         return kept, Frames(numbers.astype(np.int64), np.clip(values, -LARGEST, LARGEST, out=values))
 
     def _values(
@@ -240,7 +222,7 @@ class FrameMaker:
         skew = (2 * (plaquette - spatial) / self._sigma).mean(axis=1)
         before = looked[:, -1]
         delta_h, quarter, accepted, n_steps, cg = (before[:, 4], now[:, 5], before[:, 6], now[:, 7], before[:, 8])
-        log_cg = np.where(cg > 0, _log(1.0 + np.where(cg > 0, cg, 0.0)), np.nan)
+        log_cg = np.where(cg > 0, np.log(1.0 + np.where(cg > 0, cg, 0.0)), np.nan)
         channels = [mean, square, skew, np.abs(delta_h), accepted, log_cg, log_cg * log_cg]
         base, means = seen.base.over(np.column_stack(channels))
         fast, slow = means[1:, 0], means[1:, 1]
@@ -267,8 +249,8 @@ class FrameMaker:
         variance = slow[:, 2:4] - slow[:, :2] * slow[:, :2]
         cg_variance = slow[:, 8] - slow[:, 7] * slow[:, 7]
         found = self._fixed | {
-            "log_updates": _log(1.0 + made),
-            "log_time": _log(1.0 + made / tau[:, 1]),
+            "log_updates": np.log(1.0 + made),
+            "log_time": np.log(1.0 + made / tau[:, 1]),
             "is_quench": now[:, -1],
             "z": _asinh(z),
             "shift": z * self._sigma / self._plaquette.slope if context.has_scale else np.full(len(z), np.nan),
@@ -286,7 +268,7 @@ class FrameMaker:
             "loop_between": _log_of(between[:, 1]),
             "loop_variance": _log_of(variance[:, 1]),
             "loop_lag": lag[:, 1],
-            "log_tau": _log(tau[:, 1]),
+            "log_tau": np.log(tau[:, 1]),
             "sector": sector,
             "delta_h_before": _asinh(delta_h),
             "delta_h_quarter": _asinh(quarter),
@@ -304,14 +286,12 @@ class FrameMaker:
         return found, base, moves, away[-1].copy()
 
 
-_NAMES = tuple(feature.name for feature in SCHEMA.features)
-_OFFSETS, _SCALES = np.array([(feature.offset, feature.scale) for feature in SCHEMA.features]).T
 _ZEROS = np.zeros(2)
 
 
-def _fixed(context: ChainContext, transition: ExpectedPeak | None) -> dict[str, Doubles]:
+def _fixed(context: ChainContext) -> dict[str, Doubles]:
     """Return the features that a chain has from the beginning; NaN where something is not known of it."""
-    there = transition or transition_on(context.dims)
+    there = transition_on(context.dims)
     fixed = {
         "log_nt": np.log(context.dims[3]),
         "aspect": context.aspect,
@@ -325,10 +305,6 @@ def _fixed(context: ChainContext, transition: ExpectedPeak | None) -> dict[str, 
         "has_scale": float(context.has_scale),
     }
     return {name: np.array(value, np.float64) for name, value in fixed.items()}
-
-
-def _log(values: Doubles) -> Doubles:
-    return np.asarray(np.log(values))
 
 
 def _log_of(values: Doubles) -> Doubles:

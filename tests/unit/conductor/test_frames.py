@@ -5,7 +5,6 @@ import pytest
 
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.plaquette import plaquette_of
-from metalforge.conductor.scaling import transition_of
 from metalforge.core.errors import SpecError
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun
@@ -126,15 +125,6 @@ def test_columns_must_be_there():
     maker = FrameMaker(ChainContext(beta=5.2, dims=(4, 4, 4, 2)))
     with pytest.raises(SpecError, match="polyakov_im"):
         maker.push("measure", {name: [0.5] for name in COLUMNS[:3]})
-
-
-def test_a_transition_that_is_taken_elsewhere_moves_the_distance_only():
-    context = ChainContext(beta=5.7, dims=(8, 8, 8, 4))
-    elsewhere = transition_of(4, 8)._replace(mean=5.6)
-    usual, moved = (FrameMaker(context, transition=t).push("measure", made_up(64)) for t in (None, elsewhere))
-    differ = [name for name in NAMES if not np.array_equal(column(usual, name), column(moved, name))]
-    assert differ == ["distance", "x"]
-    assert column(moved, "distance")[0] == pytest.approx(0.1 / 0.2)
 
 
 @pytest.mark.parametrize(

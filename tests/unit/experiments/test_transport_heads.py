@@ -30,9 +30,10 @@ from experiments.plasma_heads.training import (
     said_on,
     train_transport,
 )
-from metalforge.conductor.plasma.acting import HeadStop, ShippedTransport, shipped_transport
+from metalforge.conductor.plasma.acting import HeadStop
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
 from metalforge.conductor.plasma.heads import HEADS, said_of
+from metalforge.conductor.plasma.scores import shipped_transport
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call, study
@@ -152,7 +153,7 @@ def test_heads_do_not_act_on_runs_they_were_not_tested_on():
     assert stop.why_not is not None
     assert stop.readings is None
     assert stop.weighed([]) is None
-    scores = shipped_transport().scores
+    scores = shipped_transport()
     if not all(scores.trusted(head) for head in HEADS):
         assert "no skill" in stop.why_not
     assert "173" in (scores.study.tested_on.lacks(3.0, 0.3, 173) or "")
@@ -164,9 +165,8 @@ def test_a_watched_run_is_the_same_run(found, trained):
     study["study"]["tested_on"] = {"kappa": [2.0, 3.0], "ratio": [0.1, 0.9], "particles": [226], "window": 50.0}
     for score in study["study"]["scores"]:
         score["trusted"] = score["task"] == "T1"
-    known = ShippedTransport(trained.weights, msgspec.convert(study, type(found)))
     plain, watched = small_run(), small_run(until_error=0.5)
-    stop = HeadStop([watched], 0.5, known)
+    stop = HeadStop([watched], 0.5, trained.weights, msgspec.convert(study, type(found)))
     assert stop.why_not is None
     for run in (plain, watched):
         run.run(enough=lambda runs: False)

@@ -8,13 +8,10 @@ rule alone, and `why_not` says why.
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from metalforge.conductor.shipped import FOLDER, shipped_weights
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core import Doubles
 from metalforge.plasma import (
     SAMPLE_TIME,
@@ -31,23 +28,9 @@ from metalforge.reservoir import EsnWeights
 
 from .frames import FRAME_TIME, SETTLED, Looks, PlasmaFrames
 from .heads import HEADS, LAYOUT, said_of, taught_diffusion
-from .scores import TransportScores
+from .scores import TransportScores, shipped_transport
 
 ROUTE = "f32-software"
-
-
-class ShippedTransport(NamedTuple):
-    """The network that comes with the package, and what it scored."""
-
-    weights: EsnWeights
-    scores: TransportScores
-
-
-@cache
-def shipped_transport() -> ShippedTransport:
-    """Return the transport heads of the package."""
-    scores = msgspec.json.decode((FOLDER / f"{LAYOUT}.json").read_bytes(), type=TransportScores)
-    return ShippedTransport(shipped_weights(LAYOUT), scores)
 
 
 class WindowReader:
@@ -74,13 +57,18 @@ class WindowReader:
 class HeadStop:
     """Whether runs of one state point may end, by the jackknife with the heads' readings weighed in."""
 
-    def __init__(self, runs: Sequence[PlasmaRun], target: float, known: ShippedTransport | None = None) -> None:
-        shipped = known or shipped_transport()
+    def __init__(
+        self,
+        runs: Sequence[PlasmaRun],
+        target: float,
+        weights: EsnWeights | None = None,
+        scores: TransportScores | None = None,
+    ) -> None:
+        weights, scores = weights or shipped_weights(LAYOUT), scores or shipped_transport()
         self.target = target
-        self._noise = shipped.scores.study.left_out
-        self.why_not = _why_not(runs, shipped.scores)
-        window = shipped.scores.study.tested_on.window
-        self._readers = [] if self.why_not else [WindowReader(run, shipped.weights, window) for run in runs]
+        self._noise, window = scores.study.left_out, scores.study.tested_on.window
+        self.why_not = _why_not(runs, scores)
+        self._readers = [] if self.why_not else [WindowReader(run, weights, window) for run in runs]
 
     @property
     def readings(self) -> Doubles | None:

@@ -1,22 +1,20 @@
-"""Scores of the transport heads: skill by task, head and route, and the runs on which they were measured."""
+"""Which transport heads are trusted, and the runs on which they were tested: what the package reads of their study."""
+
+from functools import cache
 
 import msgspec
 
-from metalforge.conductor.scores import CouplingInterval
+from metalforge.conductor.shipped import FOLDER
+
+from .heads import LAYOUT
 
 
-class TransportScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One head in one task on one route: root mean squares of logarithms, and the skill with its 95 % interval."""
+class TransportScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One head in one task on one route."""
 
     task: str
     head: str
     route: str
-    rms: float
-    baseline: float
-    baseline_name: str
-    skill: CouplingInterval
-    points: int
-    runs: int
     trusted: bool = False
 
 
@@ -60,3 +58,9 @@ class TransportScores(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a head has skill with its parameters hidden, on a route."""
         scores = self.study.scores
         return any(s.trusted for s in scores if (s.task, s.head, s.route) == ("T1", head, route))
+
+
+@cache
+def shipped_transport() -> TransportScores:
+    """Return the scores of the heads that come with the package."""
+    return msgspec.json.decode((FOLDER / f"{LAYOUT}.json").read_bytes(), type=TransportScores)
