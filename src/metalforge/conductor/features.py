@@ -14,8 +14,7 @@ P^, b0 and x are of Wilson's action without sea quarks; for other chains z count
 known, and `has_scale` is 0. Averages are exponential filters, `FAST` and `SLOW`. What is not known is 0 after scaling.
 
 A frame of sweeps has the configurations up to its last row. A frame of a trajectory has what is known at a quarter of
-its steps: the configuration it starts from, and outcomes of the one before it, so that heads may say how it will end;
-`coming` gives that frame before there is a row.
+its steps: the configuration it starts from, and outcomes of the one before it, so that heads may say how it will end.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
 r"""Where the quenched transition is on a lattice, before anything was measured there, and how broad it is.
 
-The curve is fitted to the corpus's own peaks of the susceptibility of |L| (`transition_fit`), not to published ones:
+`experiments/heads/transition_fit.py` fits the curve to the peaks of the susceptibility of |L| in the corpus, not to
+published ones:
 
     b0(N_t, N_s) = a(N_t) - h (N_t / N_s)^3
     a(N_t)       = sum_k powers_k v^k        v = log N_t or N_t^(-1/2), whichever is off less for an N_t left out

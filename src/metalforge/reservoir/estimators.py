@@ -14,7 +14,7 @@ which the readout sees at its last step. scikit-learn's own tools split such lis
 With `rows="samples"` a row meets no other row, and an estimator keeps every promise of scikit-learn. With
 `rows="time"` rows are steps of one history: their order matters and a subset is another history, as it must be.
 
-Experiment `classifier` shows what the defaults of `EsnClassifier` are worth, and what they would be without each part.
+docs/tables/classifier.md has what the defaults of `EsnClassifier` are worth, and what they would be without each part.
 """
 
 import warnings

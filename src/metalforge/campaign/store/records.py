@@ -252,7 +252,7 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
 
 
 class EnergySpent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Joules so far of one substrate from one source; `emulation` is the emulator's own processor time, in seconds.
+    """Joules so far of one substrate from one source; `emulation_s` is the emulator's own processor time.
 
     For a board that is held, `energy` is what its work took above `idle`, which it drew for all of `held_s` seconds of
     wall time; `busy` is the device time of that work. Where `idle` is None, `energy` is all that is charged.
