@@ -1,4 +1,3 @@
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -27,15 +26,15 @@ def random_inputs(rng, encoding, batch, inputs):
 
 @given(
     seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 8), inputs=st.integers(1, 60),
-    encoding=st.sampled_from(ENCODINGS), batch=st.integers(1, 4),
+    encoding=st.sampled_from(ENCODINGS), clip=st.sampled_from(["max", "mse"]), batch=st.integers(1, 4),
 )  # fmt: skip
 @settings(max_examples=100)
-def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, encoding, batch):
+def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, encoding, clip, batch):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(outputs, inputs))
     ranges = rng.uniform(0.1, 10, inputs)
     x = random_inputs(rng, encoding, batch, inputs) * ranges
-    compiled = compile_linear("w", matrix, encoding=encoding, ranges=ranges)
+    compiled = compile_linear("w", matrix, encoding=encoding, ranges=ranges, clip=clip)
     y = compiled.run(x)
     assert y.shape == (batch, outputs)
     assert np.all(np.abs(y - x @ matrix.T) <= compiled.error_bound * (1 + 1e-9))
@@ -43,14 +42,18 @@ def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, enc
 
 def test_one_program_says_what_the_chip_and_the_host_need():
     rng = np.random.default_rng(3)
-    matrix = rng.normal(size=(4, 20))
-    compiled = compile_linear("readout", matrix, encoding=W8A8)
+    matrix, heads = (
+        rng.normal(size=(4, 20)),
+        (Head(name="energy", start=0, width=3), Head(name="stop", start=3, width=1)),
+    )
+    compiled = compile_linear("readout", matrix, encoding=W8A8, heads=heads)
     program = compiled.program
     (layer,) = program.layers
     assert program.name == layer.name == "readout"
     assert (layer.inputs, layer.units, layer.weight_bits, layer.input_bits) == (20, 8, 4, 4)
     assert layer.activation is Activation.LINEAR
     assert program.outputs == 4
+    assert program.heads == heads
     assert program.scales == pytest.approx(np.abs(matrix).max(axis=1) / 112 / 127)
     assert overflow_certificate(layer).safe
     assert np.array_equal(ladder_of(program).integers, compiled.ladders[0].integers)
@@ -58,7 +61,7 @@ def test_one_program_says_what_the_chip_and_the_host_need():
 
 def test_heads_that_do_not_fit_are_refused():
     with pytest.raises(ProgramError, match="head `a` at 1"):
-        replace(compile_linear("w", np.eye(2)).program, heads=(Head(name="a", start=1, width=2),))
+        compile_linear("w", np.eye(2), heads=[Head(name="a", start=1, width=2)])
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: f"A{e.activation_bits}-W{e.digits}-{e.signed}")
@@ -149,7 +152,7 @@ def test_the_run_goes_through_the_device_it_is_given():
 
 def test_compiling_twice_gives_the_same_program():
     matrix = np.random.default_rng(0).normal(size=(5, 7))
-    one, two = (compile_linear("w", matrix, encoding=W8A8).program.fingerprint() for _ in range(2))
+    one, two = (compile_linear("w", matrix, encoding=W8A8, clip="mse").program.fingerprint() for _ in range(2))
     assert one == two
 
 

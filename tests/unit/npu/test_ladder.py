@@ -189,15 +189,15 @@ def test_the_widest_layer_that_cannot_saturate_is_exact_at_its_extremes(encoding
 
 @given(
     encoding=st.sampled_from(ENCODINGS), seed=st.integers(0, 2**32 - 1),
-    outputs=st.integers(1, 4), inputs=st.integers(1, 40),
+    clip=st.sampled_from(["max", "mse"]), outputs=st.integers(1, 4), inputs=st.integers(1, 40),
 )  # fmt: skip
 @settings(max_examples=150)
-def test_the_error_stays_within_its_bound(encoding, seed, outputs, inputs):
+def test_the_error_stays_within_its_bound(encoding, seed, clip, outputs, inputs):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(outputs, inputs)) * 10.0 ** rng.integers(-3, 4, (outputs, 1))
     ranges = 10.0 ** rng.uniform(-3, 3, inputs)
     x = rng.uniform(0 if encoding.signed == "unsigned" else -1, 1, (4, inputs)) * ranges
-    ladder = build_ladder(matrix, encoding, ranges=ranges)
+    ladder = build_ladder(matrix, encoding, ranges=ranges, clip=clip)
     error = np.abs(ladder.decode(chip(ladder, ladder.encode(x))) - x @ matrix.T)
     rounding = 1e-13 * inputs * (np.abs(matrix) * ranges).sum(axis=1)
     assert np.all(error <= ladder.error_bound(matrix) + rounding)

@@ -17,8 +17,8 @@ from metalforge.core import Array, BriefRepr, Doubles
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder, ladder_of
 from .products import run_program
-from .program import MAX_INPUTS, Encoding, FullyConnected, Program, ProgramError
-from .quantize import Quantized
+from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
+from .quantize import Clip, Quantized
 
 Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], Array]
 """Runs a program on chip inputs (rows, lines) and returns its potentials (rows, units)."""
@@ -91,12 +91,14 @@ def compile_linear(
     *,
     encoding: Encoding = Encoding(),  # noqa: B008  frozen
     ranges: ArrayLike = 1.0,
+    heads: Sequence[Head] = (),
+    clip: Clip = "max",
 ) -> CompiledLinear:
     """Return programs that give matrix @ x, for a matrix (outputs, inputs) and inputs within `ranges`.
 
     Several programs, called name.0, name.1 and so on, when one could saturate or would have too many lines.
     """
-    ladder = build_ladder(matrix, encoding, ranges=ranges)
+    ladder = build_ladder(matrix, encoding, ranges=ranges, clip=clip)
     columns = _split_inputs(ladder)
     parts = [ladder.columns(span) for span in columns]
     names = [name] if len(parts) == 1 else [f"{name}.{i}" for i in range(len(parts))]
@@ -105,6 +107,7 @@ def compile_linear(
             name=part_name,
             layers=(FullyConnected(name=part_name, weights=part.chip_weights()),),
             encoding=encoding,
+            heads=tuple(heads),
             scales=part.scales,
             ranges=part.ranges,
         )

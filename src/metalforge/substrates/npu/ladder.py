@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core import Array, BriefRepr, Doubles
 
 from .program import Encoding, Program, ProgramError
-from .quantize import Quantized, quantize_to
+from .quantize import Clip, Quantized, quantize_to
 
 BASE, DIGIT = 15, 7
 """Balanced digits -7 .. 7: all that a symmetric 4-bit weight can hold, and so base 15."""
@@ -133,10 +133,10 @@ def group_ranges(*groups: tuple[int, float]) -> Doubles:
     return np.repeat([float(largest) for _, largest in groups], [lines for lines, _ in groups])
 
 
-def quantize_digits(weights: ArrayLike, digits: int) -> Quantized:
+def quantize_digits(weights: ArrayLike, digits: int, *, clip: Clip = "max") -> Quantized:
     """Return weights (outputs, inputs) quantised to what 1, 2 or 3 digits hold: +-7, +-112, +-1687."""
     limit = digit_limit(digits)
-    return quantize_to(weights, (-limit, limit))
+    return quantize_to(weights, (-limit, limit), clip=clip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -211,6 +211,7 @@ def build_ladder(
     encoding: Encoding,
     *,
     ranges: ArrayLike = 1.0,
+    clip: Clip = "max",
 ) -> Ladder:
     """Return the ladder of a real matrix (outputs, inputs), or of integers that are quantised already.
 
@@ -225,7 +226,7 @@ def build_ladder(
     else:
         shape = np.shape(matrix)
         fold, unit = _ranges(ranges, shape[-1] if shape else 0), 1.0
-        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits)
+        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits, clip=clip)
     outputs = quantized.values.shape[0]
     return Ladder(
         encoding=encoding,
