@@ -23,6 +23,6 @@ def untaught_advisor(spec, directory, book):
         blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
     )
     network = replace(network, ranges=Ranges(5.0, 1.0))
-    heads = Heads(weights=network, scores=(), skill={}, trusted={}, domain="nothing was learned")
+    heads = Heads(weights=network, scores={}, domain="nothing was learned")
     device = EmulatedDevice(profile(PROFILE)) if on_device(spec) else None
     return ConductorAdvisor(heads, lambda p: spec.theory.head_context(p.coordinate, p.system, p.start), device=device)

@@ -188,8 +188,7 @@ class ConductorAdvisor(Closing):
         read = [peak_of(heads[PEAK_HEAD], curve) for heads in said if PEAK_HEAD in heads]
         if len(read) < FEWEST:
             return None
-        held_out = next(score.value for score in self.heads.scores if score.name == PEAK_HEAD)
-        mean, error = combined(read, held_out * transition_curve().unit, curve)
+        mean, error = combined(read, self.heads.scores[PEAK_HEAD].value * transition_curve().unit, curve)
         reason = f"{len(read)} chains read {with_error(float(np.mean(read)), float(np.std(read)))} on average"
         reason += f", with the curve's {with_error(curve.mean, curve.error)}"
         return Advice(head=PEAK_HEAD, value=mean, error=error, baseline=curve.mean, trusted=True, reason=reason)

@@ -122,7 +122,7 @@ class AdoptedHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return said if self.trusted else f"{said}; at least {FEWEST_CAMPAIGNS} campaigns are needed"
 
     def scored(self, score: HeadScore) -> HeadScore:
-        """Return the score of a head with what was measured of its new readout."""
+        """Return the package's score of this head with what was measured of its new readout; trusted where both are."""
         return msgspec.structs.replace(
             score,
             metric="rmse",
@@ -132,7 +132,7 @@ class AdoptedHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             baseline=self.baseline,
             baseline_name="baseline of the campaigns",
             skill=self.skill_after,
-            trusted=self.trusted,
+            trusted=self.trusted and score.trusted,
             skill_low=self.skill_low,
             skill_high=self.skill_high,
             clusters=self.campaigns,

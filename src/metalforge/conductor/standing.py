@@ -29,10 +29,8 @@ class Heads:
     """The network, what each head is worth on held-out data, and why heads are not used."""
 
     weights: EsnWeights
-    scores: tuple[HeadScore, ...]
-    """Of the route on which the network runs."""
-    skill: Mapping[str, float]
-    trusted: Mapping[str, bool]
+    scores: Mapping[str, HeadScore]
+    """By head, where its skill was measured: on the route on which the network runs."""
     unused: Mapping[str, str] = field(default_factory=dict)
     """Heads that do not apply to these chains, with the reason."""
     domain: str | None = None
@@ -48,21 +46,26 @@ class Heads:
 
     def acts(self, head: str) -> bool:
         """Return whether a head is acted on."""
-        return self.domain is None and head not in self.unused and self.trusted.get(head, False)
+        return self.domain is None and head not in self.unused and head in self.scores and self.scores[head].trusted
 
     def why(self, head: str) -> str:
         """Return why a head that applies is trusted, or why not."""
         if head in self.adopted:
             new = self.adopted[head]
-            refused = new.trusted and not self.trusted[head]
+            refused = new.trusted and not self.scores[head].trusted
             return new.measured + "; the package's readout was not trusted on its test chains" * refused
-        if (skill := self.skill.get(head)) is None:
+        if (score := self.scores.get(head)) is None:
             return "its skill on held-out chains was not measured"
-        if self.trusted.get(head, False):
-            return f"skill {skill:+.2f} on held-out couplings"
-        if skill <= 0:
+        if score.trusted:
+            return f"skill {score.skill:+.2f} on held-out couplings"
+        if score.skill <= 0:
             return "no skill on held-out couplings"
-        return f"skill {skill:+.2f}, but with other couplings it might have none"
+        return f"skill {score.skill:+.2f}, but with other couplings it might have none"
+
+    def standing(self, head: str, reason: str) -> HeadStanding:
+        """Return whether a head is acted on, with the reason."""
+        skill = self.scores[head].skill if head in self.scores else None
+        return HeadStanding(name=head, acts=self.acts(head), reason=reason, skill=skill)
 
     def standings(self) -> tuple[HeadStanding, ...]:
         """Return of every head whether it is acted on, and why or why not."""
@@ -72,21 +75,13 @@ class Heads:
                 return f"does not apply: {self.unused[name]}"
             return self.why(name) if self.acts(name) else f"{NOT_ACTED_ON}{self.domain or self.why(name)}"
 
-        return tuple(
-            HeadStanding(name=name, acts=self.acts(name), reason=reason(name), skill=self.skill.get(name))
-            for name in self.layout.names
-        )
+        return tuple(self.standing(name, reason(name)) for name in self.layout.names)
 
 
 def shipped_heads(route: str) -> Heads:
     """Return the heads of the package with their scores where the network runs on this route."""
-    scores = tuple(score for score in default_scores().heads if score.route == route)
-    return Heads(
-        weights=default_weights(),
-        scores=scores,
-        skill={score.name: score.skill for score in scores},
-        trusted={score.name: score.trusted for score in scores},
-    )
+    scores = {score.name: score for score in default_scores().heads if score.route == route}
+    return Heads(weights=default_weights(), scores=scores)
 
 
 def heads_for(
@@ -132,16 +127,13 @@ def with_weights(heads: Heads, path: Path) -> Heads:
             )
     weights = weights if names == CONDUCTOR_11.names else migrate(weights, CONDUCTOR_11)
     made = read_provenance(path)
-    adopted = {} if made is None else {head.name: head for head in made.adopted if head.name not in lacking}
-    kept = [name for name in _unchanged(weights, shipped) if name not in adopted]
+    known = [name for name in heads.scores if name not in lacking]
+    adopted = {} if made is None else {head.name: head for head in made.adopted if head.name in known}
+    kept = {name: heads.scores[name] for name in _unchanged(weights, shipped) if name in heads.scores}
     return replace(
         heads,
         weights=weights,
-        scores=tuple(adopted[one.name].scored(one) if one.name in adopted else one for one in heads.scores),
-        trusted={name: heads.trusted[name] for name in kept if name in heads.trusted}
-        | {name: head.trusted and heads.trusted.get(name, False) for name, head in adopted.items()},
-        skill={name: heads.skill[name] for name in kept if name in heads.skill}
-        | {name: head.skill_after for name, head in adopted.items()},
+        scores=kept | {name: head.scored(heads.scores[name]) for name, head in adopted.items()},
         unused={**heads.unused, **dict.fromkeys(lacking, "the weights have no such head")},
         adopted=adopted,
     )
@@ -173,5 +165,5 @@ def standings_of(path: Path) -> list[HeadStanding]:
     for name in CONDUCTOR_11.names:
         heads = software if not software.acts(name) or npu.acts(name) else npu
         reason = heads.unused.get(name) or heads.why(name)
-        found.append(HeadStanding(name=name, acts=heads.acts(name), reason=reason, skill=heads.skill.get(name)))
+        found.append(heads.standing(name, reason))
     return found

@@ -191,12 +191,12 @@ def test_a_campaign_reads_the_heads_that_weights_of_another_layout_share_with_it
 def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are_refused(adopted, file, tmp_path):
     shipped = SMALL.theory.advisor().heads
     assert shipped.acts(HEAD)
-    assert not any(with_weights(shipped, adopted).trusted.values()), "another readout, and no scores of it"
+    assert not with_weights(shipped, adopted).scores, "another readout, and no scores of it"
     save_with_provenance(default_weights(), MADE, adopted)
-    assert with_weights(shipped, adopted).trusted == shipped.trusted, "the package's numbers have its scores"
+    assert with_weights(shipped, adopted).scores == shipped.scores, "the package's numbers have its scores"
     two = with_weights(shipped, file)
     assert {head.name for head in two.weights.heads.heads if head.trained} == set(HEADS.names)
-    assert not any(two.trusted.values())
+    assert not two.scores
     strange = HeadLayout(name="strange", heads=(HeadSpec(name="none of ours", width=HEADS.width),))
     save_weights(replace(network(), heads=strange), tmp_path / "strange.safetensors")
     with pytest.raises(SpecError, match="none of ours"):
@@ -226,7 +226,7 @@ def test_an_adopted_head_that_the_package_does_not_trust_is_not_acted_on(tmp_pat
     head = msgspec.structs.replace(scored(0.1, 0.5), name="schedule")
     shipped = SMALL.theory.advisor().heads
     assert head.trusted
-    assert not shipped.trusted["schedule"]
+    assert not shipped.scores["schedule"].trusted
     heads = with_weights(shipped, written(tmp_path / "own.safetensors", head))
     assert not heads.acts("schedule")
     assert "not trusted" in heads.why("schedule")
@@ -245,11 +245,9 @@ def test_an_adopted_head_that_the_package_does_not_trust_is_not_acted_on(tmp_pat
 def test_an_adopted_head_acts_by_the_skill_of_its_own_readout(head, acts, tmp_path):
     shipped, path = SMALL.theory.advisor().heads, written(tmp_path / "own.safetensors", head)
     heads = with_weights(shipped, path)
-    assert (heads.acts(HEAD), heads.skill[HEAD]) == (acts, head.skill_after)
-    assert {name: on for name, on in heads.trusted.items() if name != HEAD} == {
-        name: on for name, on in shipped.trusted.items() if name != HEAD
-    }
-    score = next(s for s in heads.scores if s.name == HEAD)
+    score = heads.scores[HEAD]
+    assert (heads.acts(HEAD), score.skill) == (acts, head.skill_after)
+    assert {**heads.scores, HEAD: None} == {**shipped.scores, HEAD: None}
     assert (score.value, score.trusted) == (head.after, acts)  # how far its readings are off
     standing = {one.name: one.acts for one in standings_of(path)}
     assert standing[HEAD] == acts

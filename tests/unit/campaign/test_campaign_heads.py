@@ -58,7 +58,7 @@ def sea(tmp_path_factory):
 def test_heads_do_not_act_on_chains_they_were_not_trained_on(spec, why):
     heads = heads_of(spec)
     assert why in heads.domain
-    assert not any(heads.acts(name) for name in heads.trusted)
+    assert not any(heads.acts(name) for name in heads.scores)
 
 
 @pytest.mark.usefixtures("trusting")

@@ -175,7 +175,8 @@ def test_scouts_speak_for_larger_volumes_and_better_once_they_are_established(qu
 
 def test_a_trusted_head_refines_the_curve_and_is_no_part_of_a_replay_without_heads():
     state, advisor = opened(ROUNDS), ROUNDS.theory.advisor()
-    advisor.heads = replace(advisor.heads, trusted={HEAD: True}, domain=None)
+    score = msgspec.structs.replace(advisor.heads.scores[HEAD], trusted=True)
+    advisor.heads = replace(advisor.heads, scores={HEAD: score}, domain=None)
     speak = PeakPriors(ROUNDS, advisor)
     state.apply(speak.news(state, SMALL))
     reading = 0.5
