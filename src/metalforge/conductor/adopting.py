@@ -56,11 +56,12 @@ class Adoption(NamedTuple):
 
 def learnable(weights: EsnWeights) -> tuple[str, ...]:
     """Return the heads of weights that chains can teach: numbers that the weights were trained for."""
-    if weights.heads is None or weights.w_out is None or weights.out_bias is None or not weights.passthrough:
-        raise SpecError("readouts are retrained of weights with a head layout, whose heads see states and inputs")
+    layout, _, _ = weights.head_readout()
+    if not weights.passthrough:
+        raise SpecError("readouts are retrained of weights whose heads see states and inputs")
     return tuple(
         head.name
-        for head in weights.heads.heads
+        for head in layout.heads
         if head.unit == LEARNED.get(head.name)
         and head.width == 1
         and head.activation in ("identity", "relu")
@@ -73,12 +74,10 @@ class LearnedHead:
     """The readout of one head, as it came with the weights and as it follows the chains that it is taught."""
 
     def __init__(self, weights: EsnWeights, head: str) -> None:
-        assert weights.heads is not None
-        assert weights.w_out is not None
-        assert weights.out_bias is not None
-        self._spec, self._span, self._units = weights.heads[head], weights.heads.span(head), weights.units
-        self._bases, self._width = BaseCurves(weights.heads, weights.features), weights.heads.width
-        self._shipped = np.column_stack([weights.w_out, weights.out_bias]).astype(np.float64)[self._span]
+        heads, w_out, out_bias = weights.head_readout()
+        self._spec, self._span, self._units = heads[head], heads.span(head), weights.units
+        self._bases, self._width = BaseCurves(heads, weights.features), heads.width
+        self._shipped = np.column_stack([w_out, out_bias]).astype(np.float64)[self._span]
         self._learned = LeastSquares(self._shipped, np.eye(self._shipped.shape[1]) / ALPHA, 0)
 
     @property
@@ -130,12 +129,10 @@ def adopt(weights: EsnWeights, campaigns: Sequence[Sequence[TaughtChain]], *, fo
             f"no head became better on campaigns that were left out ({said}): the weights stay as they are"
             "\nhint: more campaigns, or --force to write them all the same"
         )
-    assert weights.heads is not None
-    assert weights.w_out is not None
-    assert weights.out_bias is not None
-    w_out, bias = weights.w_out.copy(), weights.out_bias.copy()
+    layout, *readout = weights.head_readout()
+    w_out, bias = (part.copy() for part in readout)
     for name in chosen:
-        span, row = weights.heads.span(name), learned_head(weights, name, teaching).row
+        span, row = layout.span(name), learned_head(weights, name, teaching).row
         w_out[span], bias[span] = row[:-1], row[-1]
     return Adoption(replace(weights, w_out=w_out, out_bias=bias), heads)
 

@@ -40,10 +40,9 @@ class ConductorRun(Closing):
         precision: str = "W8A8",
         calibration: ArrayLike | None = None,
     ) -> None:
-        assert weights.heads is not None
-        self._weights = weights
-        self._places = decoder_of(weights.heads).places
-        self._base = BaseCurves(weights.heads, weights.features)
+        heads, _, _ = weights.head_readout()
+        self._weights, self._places = weights, decoder_of(heads).places
+        self._base = BaseCurves(heads, weights.features)
         parts: tuple[EsnNetwork, Readout, DevicePrograms | None] = (
             _in_software(weights) if device is None else _on_device(weights, device, precision, calibration)
         )
@@ -93,10 +92,8 @@ class ConductorRun(Closing):
 
 def _in_software(weights: EsnWeights) -> "tuple[EsnNetwork, Readout, None]":
     """Return the reservoir, and the heads as one native call."""
-    assert weights.w_out is not None
-    assert weights.heads is not None
-    native = Affine(weights.w_out, weights.out_bias, first=weights.units).native
-    decoder = decoder_of(weights.heads).native
+    heads, w_out, out_bias = weights.head_readout()
+    native, decoder = Affine(w_out, out_bias, first=weights.units).native, decoder_of(heads).native
 
     def read(states: Reals, frames: Reals) -> Doubles:
         values = np.empty((*states.shape[:-1], weights.outputs))
@@ -113,9 +110,6 @@ def _on_device(
     from metalforge.hybrid import DeviceMatrix, HybridEsn, encoding_of
     from metalforge.substrates import DevicePrograms, compile_linear, group_ranges
 
-    assert weights.w_out is not None
-    assert weights.out_bias is not None
-    assert weights.heads is not None
     if calibration is None and weights.ranges is None:
         raise SpecError(
             "these weights do not say how large their inputs get: on a device these would be clamped, and heads "
@@ -124,16 +118,17 @@ def _on_device(
     data = None if calibration is None else np.asarray(calibration, weights.dtype)
     host = HybridEsn.from_weights(_bare(weights), calibration=data)
     reservoir = host.with_hardware_linear(device, precision=precision)
+    layout, w_out, out_bias = weights.head_readout()
     encoding = encoding_of(READOUT_PRECISION)
     seen = host.ranges_at(encoding.activation_bits)
     groups = [(weights.units, seen.s), (weights.inputs, seen.u)][: 1 + weights.passthrough]
-    heads = compile_linear("heads", weights.w_out, encoding=encoding, ranges=group_ranges(*groups))
+    heads = compile_linear("heads", w_out, encoding=encoding, ranges=group_ranges(*groups))
     programs = DevicePrograms(device)
-    product, decoder, bias = DeviceMatrix(heads, programs, "conductor"), decoder_of(weights.heads), weights.out_bias
+    product, decoder = DeviceMatrix(heads, programs, "conductor"), decoder_of(layout)
 
     def read(states: Reals, frames: Reals) -> Doubles:
         lines = np.concatenate([states, frames], axis=-1) if weights.passthrough else states
-        found = product(np.atleast_2d(lines)) + bias
+        found = product(np.atleast_2d(lines)) + out_bias
         return decoder.values(np.asarray(found.reshape(*states.shape[:-1], weights.outputs)))
 
     return reservoir, read, programs

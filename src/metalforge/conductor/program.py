@@ -87,8 +87,7 @@ class ConductorProgram:
     weights: EsnWeights
 
     def __post_init__(self) -> None:
-        if self.weights.heads is None or self.weights.w_out is None:
-            raise SpecError("a conductor program wants weights with a readout and a head layout")
+        self.weights.head_readout()  # raises without one
         if self.weights.w_fb is not None:
             raise SpecError("a conductor's heads are not fed back: give weights without `w_fb`")
 
@@ -100,8 +99,7 @@ class ConductorProgram:
     @property
     def heads(self) -> HeadLayout:
         """The layout."""
-        assert self.weights.heads is not None
-        return self.weights.heads
+        return self.weights.head_readout()[0]
 
     def decode(self, outputs: NDArray[Any], inputs: NDArray[Any] | None = None) -> HeadValues:
         """Return each head's value from readout outputs (..., width of the layout).

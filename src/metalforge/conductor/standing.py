@@ -41,8 +41,7 @@ class Heads:
     @property
     def layout(self) -> HeadLayout:
         """The heads of the network."""
-        assert self.weights.heads is not None
-        return self.weights.heads
+        return self.weights.head_readout()[0]
 
     def acts(self, head: str) -> bool:
         """Return whether a head is acted on."""
@@ -147,11 +146,8 @@ def _unchanged(weights: EsnWeights, shipped: EsnWeights) -> list[str]:
         return of.leak, of.activation, of.passthrough, of.ranges, *(part.tobytes() for part in arrays)
 
     def readout(of: EsnWeights, name: str) -> tuple[object, ...]:
-        assert of.heads is not None
-        assert of.w_out is not None
-        assert of.out_bias is not None
-        span = of.heads.span(name)
-        return of.heads[name], of.w_out[span].tobytes(), of.out_bias[span].tobytes()
+        heads, *arrays = of.head_readout()
+        return heads[name], *(part[heads.span(name)].tobytes() for part in arrays)
 
     if network(weights) != network(shipped):
         return []

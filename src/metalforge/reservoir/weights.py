@@ -130,6 +130,12 @@ class EsnWeights(BriefRepr):
         """Rows of the readout; 0 without one."""
         return 0 if self.w_out is None else int(self.w_out.shape[0])
 
+    def head_readout(self) -> tuple[HeadLayout, Reals, Reals]:
+        """Return the layout of the heads, `w_out` and `out_bias`; raises `SpecError` for a network without them."""
+        if self.heads is None or self.w_out is None or self.out_bias is None:
+            raise SpecError("this network has no readout with a head layout\nhint: with_readout(..., heads=layout)")
+        return self.heads, self.w_out, self.out_bias
+
     @property
     def feedback(self) -> int:
         """Outputs that are fed back; 0 without feedback."""

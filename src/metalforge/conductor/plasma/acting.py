@@ -42,8 +42,7 @@ class WindowReader:
         self._looks, self._maker = Looks(run.spec), PlasmaFrames(run.spec.particles)
         self._inputs: list[Doubles] = []
         self.said: Doubles | None = None
-        if run.measured == 0:
-            run.watch = Watch(window, self._take)
+        run.watch = Watch(window, self._take)
 
     def _take(self, samples: dict[str, Doubles], positions: Doubles, velocities: Doubles) -> None:
         # A frame is the last of the samples that it is the mean of.

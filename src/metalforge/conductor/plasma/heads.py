@@ -48,6 +48,5 @@ def mean_states(weights: EsnWeights, inputs: Sequence[Doubles]) -> Doubles:
 
 def said_of(weights: EsnWeights, inputs: Sequence[Doubles]) -> Doubles:
     """Return ln D* and ln eta* of windows, (windows, 2), in software."""
-    assert weights.w_out is not None
-    assert weights.out_bias is not None
-    return np.asarray(mean_states(weights, inputs) @ weights.w_out.T + weights.out_bias, np.float64)
+    _, w_out, out_bias = weights.head_readout()
+    return np.asarray(mean_states(weights, inputs) @ w_out.T + out_bias, np.float64)
