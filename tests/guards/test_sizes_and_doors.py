@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "metalforge"
 MODULES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-LONGEST_MODULE, LONGEST_FUNCTION, LARGEST_PACKAGE = 500, 80, 18_000
+LONGEST_MODULE, LONGEST_FUNCTION, LARGEST_PACKAGE = 500, 80, 17_000
 
 
 def room(path: Path) -> str:

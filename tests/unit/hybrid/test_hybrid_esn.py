@@ -98,6 +98,20 @@ def test_native_mode_is_a_bounded_relu_reservoir(weights, series):
     assert states.std() > 0.02
 
 
+def test_another_readout_begins_without_feedback_for_each_of_a_batch(series):
+    rng = np.random.default_rng(3)
+    weights = make_esn(UNITS, 3, seed=1, connectivity=1.0, feedback=2, feedback_scaling=0.3)
+    first = weights.with_readout(rng.normal(size=(2, UNITS)) * 0.1)
+    esn = HybridEsn.from_weights(first)
+    esn.reset(batch=4)
+    esn.step(np.repeat(series[:1], 4, axis=0))
+    other = esn.with_weights(first.with_readout(rng.normal(size=(2, UNITS)) * 0.1))
+    at_rest = HybridEsn.from_weights(other.weights)
+    at_rest.state = esn.state[0]
+    found = other.step(np.repeat(series[1:2], 4, axis=0))
+    assert found == pytest.approx(np.repeat(at_rest.step(series[1])[None], 4, axis=0), abs=1e-12)
+
+
 def test_output_feedback_goes_through_the_device(series):
     weights = make_esn(UNITS, 3, seed=1, connectivity=1.0, feedback=2, feedback_scaling=0.3)
     rng = np.random.default_rng(0)

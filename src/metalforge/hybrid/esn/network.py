@@ -256,7 +256,8 @@ class HybridEsn(EsnNetwork):
             raise SpecError("only the readout may change here; make a new network for other reservoir weights")
         other = copy(self)  # the same device, its programs and its books
         other.weights = weights
-        other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
+        outputs = max(weights.outputs, weights.feedback)
+        other._state, other._output = self._state.copy(), np.zeros((*self._state.shape[:-1], outputs), weights.dtype)
         return other
 
     def close(self) -> None:
