@@ -1,5 +1,6 @@
 """How a theory's results are shown: `Report` has what every theory can use, `PeakReport` that of a susceptibility."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ Figures = Mapping[str, str]
 """The figures of a page as HTML, by name."""
 
 
-class Report:
+class Report(ABC):
     """Shows what a campaign of one theory found; `figure`, `history` and `sections` are the theory's own."""
 
     def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
@@ -52,17 +53,17 @@ class Report:
         """Return reweighted curves along the coordinate, by system."""
         return {}
 
+    @abstractmethod
     def curves_csv(self, shown: Reported) -> str:
         """Return the curves as CSV."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figure(self, shown: Reported) -> TransitionFigure:
         """Return the main figure as data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return the two series by which a chain is looked at."""
-        raise NotImplementedError
 
     def draw(self, shown: Reported) -> "list[Drawn]":
         """Return the figures of the result, the main one first; none without data."""
@@ -72,11 +73,11 @@ class Report:
         """Return the figures of the physics that come after those of a comparison."""
         return []
 
+    @abstractmethod
     def sections(
         self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the sections of the page about physics."""
-        raise NotImplementedError
 
     def definitions(self, spec: CampaignSpec) -> str:
         """Return the section of definitions."""

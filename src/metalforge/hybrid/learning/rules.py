@@ -7,6 +7,7 @@ changes, too. So a loss is not compared with what it was, but with what the kept
 shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a) l + a loss.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,12 +43,12 @@ class Lesson:
     at: LossSlope
 
 
-class Learner:
+class Learner(ABC):
     """What a rule keeps while it learns."""
 
+    @abstractmethod
     def learn(self, master: Master, lesson: Lesson) -> Master:
         """Return the readout after a row; the same where the row is left waiting."""
-        raise NotImplementedError
 
     def settle(self, master: Master) -> Master:
         """Return the readout once the rows that wait are learned."""

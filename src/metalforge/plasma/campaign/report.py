@@ -2,6 +2,7 @@
 
 import csv
 import io
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
 from pathlib import Path
@@ -68,13 +69,13 @@ class PlasmaReport(Report):
     """The column of segments that a history shows, and its label."""
     columns: ClassVar[tuple[str, ...]]
 
+    @abstractmethod
     def rows(self, found: Any) -> Iterator[tuple[object, ...]]:
         """Give the rows of the table of one box."""
-        raise NotImplementedError
 
+    @abstractmethod
     def headline(self, first: SystemResult) -> str:
         """Return the title of the page as HTML."""
-        raise NotImplementedError
 
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return Gamma of a trajectory and what it looks at, segment by segment."""
