@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import threading
 
 import msgspec
 import pytest
@@ -261,6 +262,25 @@ def test_callers_that_say_nothing_or_do_not_wait_hold_nobody_up(shared, monkeypa
         gone.close()
         assert "not paused" in shared.command("resume").said
         assert b"timed out" in silent.makefile("rb").read()
+
+
+def test_a_socket_closes_with_a_silent_caller_and_a_command_that_is_never_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(listening, "LINE_S", 600.0)
+    monkeypatch.setattr(listening, "DONE_S", 600.0)
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as asking:
+        commands = listening.CommandSocket(tmp_path)
+        with address_in(tmp_path) as address:
+            silent.connect(address)
+            asking.connect(address)
+        asking.sendall(b'{"what":"resume"}\n')
+        assert commands.news.wait(60)
+        assert commands.take() is not None
+        closing = threading.Thread(target=commands.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()
+        assert listening.OVER in asking.makefile().read()
+        assert listening.OVER in silent.makefile().read()
 
 
 def test_the_screen_is_where_somebody_says_and_stays_there(shared):

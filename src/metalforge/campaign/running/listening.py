@@ -56,6 +56,8 @@ class CommandSocket(Closing):
     def __init__(self, directory: Path) -> None:
         self._path = directory / SOCKET
         self._queue: list[WaitingCommand] = []
+        self._taken: list[WaitingCommand] = []
+        self._reading: set[socket.socket] = set()
         self._lock, self.news = threading.Lock(), threading.Event()
         self._over = False
         with suppress(FileNotFoundError):
@@ -73,14 +75,18 @@ class CommandSocket(Closing):
             for waiting in self._queue:
                 if not only or waiting.command.what in only:
                     self._queue.remove(waiting)
+                    self._taken = [one for one in self._taken if one.said is None] + [waiting]
                     return waiting
         return None
 
     def close(self) -> None:
-        """Listen no more; whoever waits is told."""
+        """Listen no more; callers that wait are told, and those that have not sent their line are not waited for."""
         with self._lock:
             self._over = True
-            left, self._queue = self._queue, []
+            left, self._queue = [*self._queue, *self._taken], []
+            for connection in self._reading:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RD)
         for waiting in left:
             waiting.answer(False, OVER)
         self._server.shutdown()
@@ -90,10 +96,18 @@ class CommandSocket(Closing):
 
     def heard(self, connection: socket.socket) -> CommandAnswer:
         """Return the answer to what comes by a connection, from the thread of its caller."""
+        with self._lock:
+            self._reading.add(connection)
+            if self._over:
+                connection.shutdown(socket.SHUT_RD)
         try:
             command = _COMMAND.decode(received_line(connection, LINE_S))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MetalforgeError) as error:
-            return CommandAnswer(accepted=False, said=f"not a command: {str(error) or type(error).__name__}")
+            said = OVER if self._over else f"not a command: {str(error) or type(error).__name__}"
+            return CommandAnswer(accepted=False, said=said)
+        finally:
+            with self._lock:
+                self._reading.discard(connection)
         waiting = WaitingCommand(command, f"{_caller(connection)} ({command.through})")
         with self._lock:
             if self._over:
