@@ -84,15 +84,15 @@ class Keeper:
 
     def _answer(self, line: socket.socket) -> None:
         """Read a line with the number of cores, add such a node, and answer with its number or the failure."""
-        with line, line.makefile("rw") as talk:
+        with line, line.makefile() as asked:
             line.settimeout(_REQUEST_S)
             try:
-                answer = str(self.add(int(talk.readline())))
+                answer = str(self.add(int(asked.readline())))
             except Exception as error:  # of Ray or of the request: the cluster goes on as it is
                 answer = first_line(error)
             self._used = time.monotonic()
             try:
-                print(answer, file=talk, flush=True)
+                line.sendall(f"{answer}\n".encode())  # unbuffered: nothing is left to be sent at the end
             except OSError as error:
                 print(f"the process that asked for a node is gone: {error}")
 

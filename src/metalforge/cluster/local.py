@@ -220,11 +220,13 @@ class LocalCluster:
 
     def pause_node(self, number: int) -> None:
         """Stop a node's raylet (SIGSTOP): it cannot be reached, its workers run on. `resume_node` ends the pause."""
-        send(raylets(self._mark(number)), self._mark(number), signal.SIGSTOP)
+        mark = self._mark(number)
+        send(raylets(mark), mark, signal.SIGSTOP)
 
     def resume_node(self, number: int) -> None:
         """Let a raylet go on; one that the head has given up meanwhile ends by itself."""
-        send(raylets(self._mark(number)), self._mark(number), signal.SIGCONT)
+        mark = self._mark(number)
+        send(raylets(mark), mark, signal.SIGCONT)
 
     def stop(self) -> None:
         """End everything and remove every file; again is nothing."""

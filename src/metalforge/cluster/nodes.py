@@ -72,7 +72,9 @@ class ClusterNode:
                 if time.monotonic() > deadline:
                     raise StageCrashError(f"no worker started on node {self.label} within {START_S:g} s") from None
             except errors.RayError as error:
-                raise StageCrashError(f"node {self.label}: {first_line(getattr(error, 'cause', error))}") from error
+                raise StageCrashError(
+                    f"node {self.label}: {first_line(getattr(error, 'cause', None) or error)}"
+                ) from error
 
     def lost(self, worker: Any) -> None:
         """Note that a worker is no more; another is started when a lane needs it."""
@@ -90,12 +92,11 @@ class ClusterNode:
         worker = self.worker
         if worker is None:
             return ""
-        if self.asked is None:
-            self.asked = worker.ping.remote()
-        done, _ = self.ray.wait([self.asked], timeout=0)
+        asked = self.asked = self.asked or worker.ping.remote()  # `lost` of another thread may forget it
+        done, _ = self.ray.wait([asked], timeout=0)
         if done:
-            answer, self.asked, self.heard, self.late = self.asked, None, time.monotonic(), False
-            self.joules = self.ray.get(answer)
+            self.asked, self.heard, self.late = None, time.monotonic(), False
+            self.joules = self.ray.get(asked)
         elif (silent_s := time.monotonic() - self.heard) > SILENT_S:
             self.ray.kill(worker)  # pending requests to it raise its death
             self.asked, self.heard = None, time.monotonic()
