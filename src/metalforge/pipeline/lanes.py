@@ -129,8 +129,8 @@ class Lane:
         self.bytes_in += item.bytes
         self.inbox.put((self, item))
 
-    def take(self, item: Item) -> Item | None:
-        """Return the item of a message, as its consumer: room is given back. None when it was dropped meanwhile."""
+    def take(self, item: Item) -> Item:
+        """Return the item of a message, as its consumer: room is given back."""
         self.taken += 1
         self.bytes_out += item.bytes
         return item
@@ -202,7 +202,7 @@ class BoundedLane(Lane):
         queued = self.bytes_in - self.bytes_out
         return queued <= 0 or queued + size <= (self._max_bytes or 0)
 
-    def take(self, item: Item) -> Item | None:
+    def take(self, item: Item) -> Item:
         """Give back the credit and the bytes."""
         self.taken += 1
         self.bytes_out += item.bytes
@@ -271,7 +271,7 @@ class OverwritingLane(Lane):
         else:
             self.overwritten += 1
 
-    def take(self, item: object) -> Item | None:
+    def take(self, item: object) -> Item:
         """Return the oldest item that is still here."""
         with self._lock:
             taken = self._items.popleft()

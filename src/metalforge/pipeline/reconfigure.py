@@ -329,10 +329,8 @@ def _extract(worker: StageWorker, lane: Lane) -> list[Item]:
         if message is NUDGE or message[0] is not lane or message[1] is END:
             worker.inbox.put(message)
             continue
-        item = lane.take(message[1])
+        items.append(lane.take(message[1]))
         lane.done += 1
-        if item is not None:
-            items.append(item)
     return items
 
 

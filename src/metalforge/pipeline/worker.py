@@ -227,6 +227,8 @@ class StageWorker:
             outputs: Any = work()
         except Exception as error:
             outputs = yield from self._attempt(item, work, error)
+        else:
+            self._skips = 0
         ended = clock_ns()
         meter.since_ns = 0
         meter.busy_ns += ended - began
@@ -303,7 +305,7 @@ class StageWorker:
                 raise Stopped
             error = None
         action = config.after_retries if config.on_error == "retry" else config.on_error
-        self._skips += 1
+        self._skips += item is None
         if item is None and self._skips > config.retries:  # a source that only fails has nothing to skip to
             action = "stop"
         self.meter.failed += 1

@@ -125,6 +125,52 @@ def test_skip_reports_the_item_and_goes_on(runtime):
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_source_is_ended_by_failures_in_a_row_and_not_by_many_apart(runtime):
+    class Often(Source):
+        def __init__(self, of):
+            self.calls, self.of = 0, of
+
+        def init(self):
+            return 0
+
+        def produce(self, state):
+            self.calls += 1
+            if self.calls % self.of == 0:
+                raise OSError("not now")
+            return state + 1, (END if state == 20 else Emit(state))
+
+    def skipping(of):
+        sink = Collect()
+        builder = PipelineBuilder().stage("source", None, Often(of), on_error="skip").stage("sink", None, sink)
+        return builder.topology(Chain("source", "sink")).build(), sink
+
+    pipeline, sink = skipping(3)
+    run = pipeline.run(runtime)
+    assert sink.payloads == list(range(20))
+    assert len(run.failures) == 10
+    pipeline, _ = skipping(1)
+    with pytest.raises(PipelineError, match="not now"):
+        pipeline.run(runtime)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_items_that_were_skipped_do_not_count_against_the_last_step(runtime):
+    class Ends(Stage):
+        def step(self, state, item):
+            if item % 2:
+                raise ValueError(f"cannot do {item}")
+            return state, Emit(item)
+
+        def finish(self, state):
+            raise ValueError("nothing to add")
+
+    pipeline, sink = chain(Ends(), stage0={"on_error": "skip"})
+    run = pipeline.run(runtime)
+    assert sink.payloads == list(range(0, 20, 2))
+    assert [failure.action for failure in run.failures] == ["skip"] * 11
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_retry_tries_again_and_then_does_what_comes_after(runtime):
     pipeline, sink = chain(fails_on(3, 7, times=2), stage0={"on_error": "retry", "retries": 2, "backoff_s": 0.001})
     run = pipeline.run(runtime)
