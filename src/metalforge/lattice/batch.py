@@ -39,7 +39,8 @@ class ChainBatch:
         if rungs > 1 and (self._batch is None or first.spec.has_trajectories):
             raise SpecError("ladders run in batches as sweeps of an engine that has batches")
         self._started = 0
-        self._alone: list[Columns] = []
+        self._alone: list[list[dict[str, float]]] = [[] for _ in chains]
+        """Rows that are not collected, where the engine has no batches."""
         self.chains = list(chains)
         self.take_up(energies=energies)
 
@@ -67,7 +68,8 @@ class ChainBatch:
     def start(self, updates: int, *, accept_always: bool = False) -> None:
         """Ask for so many updates of every chain; they run while the caller does something else."""
         if self._batch is None:
-            self._alone = [_updated(chain, updates, accept_always) for chain in self.chains]
+            for chain, rows in zip(self.chains, self._alone, strict=True):
+                rows += (_updated(chain, accept_always) for _ in range(updates))
             return
         self._batch.start(_plan(self.chains[0], accept_always, self.rungs), updates)
         self._started += updates
@@ -78,7 +80,8 @@ class ChainBatch:
         A chain of a ladder has a column `beta`: the coupling that it held.
         """
         if self._batch is None:
-            return self._alone
+            made, self._alone = self._alone, [[] for _ in self.chains]
+            return [{name: [row[name] for row in rows] for name in (rows[0] if rows else ())} for rows in made]
         table, self._started = np.moveaxis(self._batch.rows(), 2, 0), 0
         field = self.chains[0].field
         spatial, temporal = (sums / (3 * field.volume) for sums in table[:2])
@@ -129,13 +132,10 @@ def _plan(chain: Chain, accept_always: bool, rungs: int) -> Sweeps | Trajectory:
     return Trajectory(tuple(float(x) for x in stages.reshape(-1)), action, accept_always)
 
 
-def _updated(chain: Chain, updates: int, accept_always: bool) -> Columns:
-    """Make updates of a chain alone, and return its observables."""
-    rows = []
-    for _ in range(updates):
-        info = chain.update(accept_always=accept_always)
-        row = msgspec.structs.asdict(measure(chain.field))
-        if info.accepted is not None and info.delta_h is not None:
-            row |= {"delta_h": info.delta_h, "accepted": float(info.accepted)}
-        rows.append(row)
-    return {name: [row[name] for row in rows] for name in rows[0]}
+def _updated(chain: Chain, accept_always: bool) -> dict[str, float]:
+    """Make an update of a chain alone, and return its observables."""
+    info = chain.update(accept_always=accept_always)
+    row: dict[str, float] = msgspec.structs.asdict(measure(chain.field))
+    if info.accepted is not None and info.delta_h is not None:
+        row |= {"delta_h": info.delta_h, "accepted": float(info.accepted)}
+    return row

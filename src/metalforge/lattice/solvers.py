@@ -71,6 +71,8 @@ class _Solve:
         if not 0 < tolerance < 1:
             raise SpecError(f"`tolerance` must be a number in (0, 1). Got {tolerance}")
         require_at_least(1, max_iterations=max_iterations)
+        if not outs or len(outs) != len(shifts):
+            raise SpecError(f"`outs` and `shifts` must be as many, at least one. Got {len(outs)} and {len(shifts)}")
         operator.require_fits(source, "source")
         for out in (*outs, *(() if guess is None else (guess,))):
             source.require_like(out, "guess" if out is guess else "out")
@@ -81,7 +83,7 @@ class _Solve:
                 raise SpecError(f"`shift` must be a finite number above -mass^2 = {-(operator.mass**2):g}. Got {shift}")
         self.operator, self.source = operator, source
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.iterations, self.residual2 = 0, 0.0
+        self.iterations, self.residual2, self.broken = 0, 0.0, False
         self.norm2 = source.norm2()
         if not np.isfinite(self.norm2):
             raise SpecError(f"`source` must hold finite numbers whose norm is finite. Got a norm of {self.norm2}")
@@ -127,6 +129,7 @@ class _Solve:
         while (left := self.max_iterations - self.iterations) > 0:
             did = solver.iterate(buffers, Iterations(differences, diagonal, parity, target2, left, left, 0))
             self.iterations += did.iterations
+            self.broken = did.state == BROKEN
             if did.state != RUNNING:
                 return did.state
         return RUNNING
@@ -147,7 +150,7 @@ class _Solve:
         if residual <= self.tolerance:
             return info
         wanted = f"the solve must reach a relative residual of {self.tolerance:g}"
-        if not np.isfinite(residual):
+        if self.broken or not np.isfinite(residual):
             reason = f", but numbers are not finite after {info.iterations} iterations: see the links and the guess"
         elif info.iterations >= self.max_iterations:
             reason = (

@@ -149,8 +149,16 @@ class StaggeredOperator(OnGrid):
         d/dw_a is the derivative under U -> exp(i w_a T_a) U. For S = phi^dagger (D^dagger D)^-1 phi and
         X = (D^dagger D)^-1 phi, dS = -X^dagger d(D^dagger D) X: a kick by -eps dS/dw is the coefficient -eps.
         """
+        if not fields or len(fields) != len(coefficients):
+            raise SpecError(
+                f"`fields` and `coefficients` must be as many, at least one. Got {len(fields)} and {len(coefficients)}"
+            )
+        if self.precision != self.gauge.precision:
+            raise SpecError(f"a force has the precision of the links, {self.gauge.precision}. Got {self.precision}")
         for field in fields:
             self.require_fits(field, "fields")
+            if field.parity:
+                raise SpecError("`fields` of a force must be on even sites. Got one on odd sites")
         with self.borrowed(len(fields)) as scratch:
             self._hopping.force(
                 momenta.values,

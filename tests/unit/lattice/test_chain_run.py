@@ -136,3 +136,16 @@ def test_columns_of_a_batch_are_what_its_chains_do(spec):
     for chain, columns in zip(chains, found, strict=True):
         assert columns["plaquette"][-1] == chain.measure().plaquette
         assert ("delta_h" in columns) is (spec is HMC)
+
+
+def test_what_was_started_is_collected_once_and_whole():
+    """On an engine without batches, as on one that has them."""
+    batch = ChainBatch([Chain(ChainSpec(dims=(4, 4, 4, 2), beta=5.1, seed=3))])
+    assert batch.run(0) == [{}]
+    batch.start(1)
+    batch.start(2)
+    (columns,) = batch.collect()
+    assert len(columns["plaquette"]) == 3
+    assert batch.chains[0].step == 3
+    assert columns["plaquette"][-1] == measure(batch.chains[0].field).plaquette
+    assert batch.collect() == [{}]

@@ -168,6 +168,17 @@ class TestErrors:
         with pytest.raises(SpecError, match=r"`array`.*Got \(4, 4, 4, 3\)"):
             ColourField(field, 0).from_host(np.zeros((4, 4, 4, 3)))
 
+    def test_a_force_has_fields_on_even_sites_and_a_coefficient_each(self, field):
+        operator, momenta = StaggeredOperator(field, 0.1), Momenta(field)
+        even, odd = ColourField(field, 0), ColourField(field, 1)
+        for fields, coefficients in (([], []), ([even], [1.0, 2.0]), ([even, even], [1.0])):
+            with pytest.raises(SpecError, match=r"`fields`.*`coefficients`.*as many"):
+                operator.force(momenta, fields, coefficients)
+        with pytest.raises(SpecError, match=r"`fields`.*even"):
+            operator.force(momenta, [odd], [1.0])
+        with pytest.raises(SpecError, match="precision"):
+            StaggeredOperator(field, 0.1, precision="f32").force(momenta, [ColourField(field, 0, "f32")], [1.0])
+
 
 def test_a_copy_is_independent(field):
     first = noise(field)

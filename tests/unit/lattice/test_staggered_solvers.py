@@ -222,6 +222,9 @@ class TestFailure:
         out = ColourField(operator, 0)
         with pytest.raises(SpecError, match=r"`out`.*its own"):
             multishift_cg(operator, source, [out, out], [0.0, 1.0], **options)
+        for outs, shifts in (([], []), ([out], [0.0, 1.0]), ([out, ColourField(operator, 0)], [0.0])):
+            with pytest.raises(SpecError, match="as many"):
+                multishift_cg(operator, source, outs, shifts, **options)
 
     def test_mixed_precision_has_two_operators_of_one_mass(self, operator, single, field):
         source, out, options = noise(operator), ColourField(operator, 0), {"tolerance": 1e-8, "max_iterations": 100}
