@@ -168,6 +168,31 @@ def test_a_program_must_not_be_larger_than_the_limit(monkeypatch, tmp_path):
         wire.to_bytes(two_layers())
 
 
+def test_a_program_of_just_the_largest_size_is_written_and_read(monkeypatch, tmp_path):
+    data, path = wire.to_bytes(two_layers()), tmp_path / "program.mfp"
+    monkeypatch.setattr(wire, "MAX_BYTES", len(data))
+    wire.save(two_layers(), path)
+    assert wire.to_bytes(wire.load(path)) == data
+    monkeypatch.setattr(wire, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(ProgramError, match="at most"):
+        wire.load(path)
+    with pytest.raises(ProgramError, match="at most"):
+        wire.save(two_layers(), path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record["encoding"].clear(),
+        lambda record: record["encoding"].update(more=1),
+        lambda record: record["heads"][0].update(more=1),
+    ],
+)
+def test_records_in_a_program_have_all_their_fields_and_no_others(change):
+    with pytest.raises(ProgramError, match="fields"):
+        wire.from_bytes(forged(change))
+
+
 # Files
 
 

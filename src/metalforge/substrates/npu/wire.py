@@ -20,6 +20,7 @@ from .program import Activation, Encoding, FullyConnected, Head, Program, Progra
 from .quantize import pack_bits, unpack_bits
 
 IDENTIFIER = b"MFP1"
+HEADER = len(IDENTIFIER) + hashlib.sha256().digest_size
 MAX_BYTES = 1 << 28
 """The largest file written or read. A full layer of 57334 inputs and 4096 units takes half of it."""
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -67,6 +68,7 @@ def to_bytes(program: Program) -> bytes:
         body = msgspec.msgpack.encode(stored)
     except UnicodeEncodeError as error:
         raise ProgramError(f"texts of a program must be ones that UTF-8 can hold: {error.reason}") from error
+    _check_size(HEADER + len(body))
     _decoded(body)  # what cannot be read is not written
     return IDENTIFIER + hashlib.sha256(body).digest() + body
 
@@ -75,7 +77,8 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Program:
     """Return the program that `to_bytes` was given; raises `ProgramError` for anything else, however it was made."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProgramError(f"a program is read from bytes. Got {type(data).__name__}")
-    begin, digest, body = bytes(data[:4]), bytes(data[4:36]), bytes(data[36:])
+    _check_size(memoryview(data).nbytes)
+    begin, digest, body = bytes(data[:4]), bytes(data[4:HEADER]), bytes(data[HEADER:])
     if begin != IDENTIFIER:
         hint = "; a newer metalforge may read it" if begin[:3] == IDENTIFIER[:3] else ": not a program"
         raise ProgramError(f"a program begins with {IDENTIFIER!r}. Got {begin!r}{hint}")
@@ -107,9 +110,12 @@ def load(path: PathLike) -> Program:
         return from_bytes(stream.read(min(size, MAX_BYTES + 1)))  # read(n) sets n bytes aside, however short the file
 
 
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise ProgramError(f"a program must be at most {MAX_BYTES} bytes. Got {size}")
+
+
 def _decoded(body: bytes) -> _Stored:
-    if len(body) > MAX_BYTES:
-        raise ProgramError(f"a program must be at most {MAX_BYTES} bytes. Got {len(body)}")
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -117,6 +123,8 @@ def _decoded(body: bytes) -> _Stored:
     for name in (stored.name, *(head.name for head in stored.heads), *(key for key, _ in stored.provenance)):
         if not name.isprintable():
             raise ProgramError(f"names must be printable characters. Got {name[:100]!r}")
+    if msgspec.msgpack.encode(stored) != body:  # fields that are missing, unknown or there twice
+        raise ProgramError("not a program: its fields are other ones than those of a program that was written")
     return stored
 
 
