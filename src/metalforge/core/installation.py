@@ -15,7 +15,8 @@ def checked_out_commit(package: Path) -> str:
     source = package.resolve().parent
     if source.name != "src" or not (source.parent / ".git").exists():
         return ""
-    asked = ["git", "-C", str(source.parent), "rev-parse", "--verify", "--quiet", "HEAD"]
+    # The folder by its name: where GIT_DIR is set, as in a hook, git would look at another repository.
+    asked = ["git", f"--git-dir={source.parent / '.git'}", "rev-parse", "--verify", "--quiet", "HEAD"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -35,6 +35,14 @@ def test_the_commit_of_a_branch_and_of_a_linked_worktree(tree, tmp_path):
     assert checked_out_commit(package) == commit
 
 
+def test_the_repository_that_git_is_told_of_elsewhere_is_not_asked(tree, tmp_path, monkeypatch):
+    commit = git(root_of(tree), "rev-parse", "HEAD")
+    git(tmp_path, "init", "other")
+    git(tmp_path / "other", "commit", "--allow-empty", "-m", "another")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    assert checked_out_commit(tree) == commit
+
+
 def test_a_broken_checkout_is_unknown(tree):
     (root_of(tree) / ".git" / "HEAD").write_text("ref: refs/heads/missing")
     assert checked_out_commit(tree) == ""
