@@ -63,7 +63,10 @@ class EsnNetwork(Closing):
         if given.ndim not in (2, 3):
             raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
         steps = given.shape[-2]
-        if self.weights.w_fb is not None or not steps:  # what was said last comes in beside what follows
+        if not steps:
+            width = self.weights.units if self.weights.w_out is None else self.weights.outputs
+            return np.empty((*self._checked_input(given, 0).shape[:-1], width), self.weights.dtype)
+        if self.weights.w_fb is not None:  # what was said last comes in beside what follows
             return np.stack([self.step(given[..., t, :]).copy() for t in range(steps)], axis=-2)
         started = time.perf_counter()
         found = self._through(finite_input(self._checked_input(given, steps)))

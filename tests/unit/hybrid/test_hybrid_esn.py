@@ -122,6 +122,16 @@ def test_output_feedback_goes_through_the_device(series):
     assert np.abs(hybrid.run(series) - software).max() < 2e-3
 
 
+@pytest.mark.parametrize(("outputs", "width"), [(0, UNITS), (2, 2)])
+def test_no_steps_give_no_rows_of_the_width_that_steps_give(weights, outputs, width):
+    if outputs:
+        weights = weights.with_readout(np.ones((outputs, UNITS)))
+    esn = HybridEsn.from_weights(weights)
+    assert esn.run(np.zeros((0, 3))).shape == (0, width)
+    with pytest.raises(SpecError, match="`u`"):
+        esn.run(np.zeros((0, 4)))
+
+
 def test_a_repeat_gives_the_same_bits(weights, series):
     runs = [
         HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), precision="W4A8").run(series)
