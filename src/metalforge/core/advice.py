@@ -35,12 +35,6 @@ class ExpectedPeak(NamedTuple):
     source: str = ""
 
 
-class Readings(Protocol):
-    """Values by head that were recorded of a chain."""
-
-    heads: dict[str, float]
-
-
 class SeenChain(Protocol):
     """A chain as a journal knows it; `cheap` of its first rows are of cheaper updates."""
 
@@ -49,7 +43,7 @@ class SeenChain(Protocol):
     start: str
     cheap: int
     screened: Any
-    """Its last `Readings`, oldest first."""
+    """Its last readings, oldest first; each has `heads`, the values by head."""
 
     @property
     def rows(self) -> int:

@@ -101,7 +101,9 @@ class PlasmaReplicas:
         seen = self._rooms.advance([run.particles for run in going], [run.asks() for run in going])
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
         moved = [(run, its) for run, its in zip(going, seen, strict=True) if not isinstance(its, LostParticleError)]
-        with ThreadPoolExecutor(default_threads()) as pool:  # to look takes longer than a card takes to move them
+        with ThreadPoolExecutor(
+            min(default_threads(), len(going))
+        ) as pool:  # to look takes longer than a card takes to move them
             blocks = dict(pool.map(lambda its: (id(its[0]), its[0].note(its[1], seconds)), moved))
         for its in seen:
             if isinstance(its, LostParticleError):
@@ -129,7 +131,7 @@ class PlasmaReplicas:
         saved_at = time.monotonic()
         target = self.runs[0].job.until_error
         if enough is None:
-            enough = partial(said_enough, target=math.nan if target is None else target)
+            enough = partial(said_enough, target=target)
         while self.remaining > 0 and not enough(self.runs):
             if should_stop():
                 self.save()
@@ -174,9 +176,9 @@ def relative_error(found: Transport) -> float:
     )
 
 
-def said_enough(runs: Sequence[PlasmaRun], target: float) -> bool:
-    """Return whether runs of one state point may end: the jackknife's rule. Without a target, NaN, they may not."""
-    if math.isnan(target) or not at_border(runs):
+def said_enough(runs: Sequence[PlasmaRun], target: float | None) -> bool:
+    """Return whether runs of one state point may end: the jackknife's rule. Without a target they may not."""
+    if target is None or not at_border(runs):
         return False
     found = found_together(runs)
     return found.segments >= FEWEST_SEGMENTS and relative_error(found) <= target

@@ -180,10 +180,9 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
 class Reported:
     """What one campaign's report, figures and numbers are made of, each computed from the state once."""
 
-    def __init__(self, state: CampaignState, found: Mapping[System, Any] | None = None) -> None:
+    def __init__(self, state: CampaignState) -> None:
         self.state = state
         """The fold of the journal."""
-        self._found = found
 
     @property
     def spec(self) -> CampaignSpec:
@@ -193,7 +192,7 @@ class Reported:
     @cached_property
     def found(self) -> Mapping[System, Any]:
         """What the chains of every system say."""
-        return self._found or findings_of(self.state)
+        return findings_of(self.state)
 
     @cached_property
     def result(self) -> CampaignResult:
