@@ -1,4 +1,4 @@
-"""What is done to a campaign's directory when it is opened or resumed: its lock, its spec, its checkpoints' place."""
+"""Opening and resuming the directory of a campaign: its lock, the spec in force, and where checkpoints are kept."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

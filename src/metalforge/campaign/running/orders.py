@@ -1,7 +1,7 @@
-"""What travels in a campaign's graph: orders to producers, blocks of rows back, configurations to be checked.
+"""Messages of a campaign's graph: orders to producers, blocks of rows back, configurations to be checked.
 
-All of it is data, so that a producer may be a thread, a process or another machine: whatever it needs of the journal
-comes with an order, and whatever it decides goes back in a block.
+All messages are data, so that a producer may be a thread, a process or another machine. An order has what the producer
+needs from the journal, and a block has the producer's decisions.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """What an order gave. `chi` is that of the chain's last measurements, and what filters look at."""
+    """The result of an order. Filters look at `chi`, which is computed from the last measurements of the chain."""
 
     visit: int
     chain: str
@@ -115,4 +115,4 @@ Hear: TypeAlias = Callable[[Block], None]
 
 
 def pass_over(block: Block) -> None:
-    """Tell nobody of a block."""
+    """Ignore a block."""

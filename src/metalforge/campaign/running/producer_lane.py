@@ -1,4 +1,4 @@
-"""What the planner knows of one producer: the orders it has, the visits that lack some, and how long orders are."""
+"""One producer as the planner sees it: its orders, the visits that still need orders, and how long orders are."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
