@@ -94,7 +94,8 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
         name = "transport"
         words = ["eta*", "trajectories"]
     assert found.established
-    shown = Reported(state, dict.fromkeys(state.spec.theory.systems, found))
+    shown = Reported(state)
+    shown.found = dict.fromkeys(state.spec.theory.systems, found)
     result, report = shown.result, state.spec.theory.report
     assert result.established
     assert "established" in next(report.lines(result))
