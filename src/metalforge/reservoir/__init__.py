@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .network import EsnNetwork, finite_input
     from .origin import origin_weights
     from .readout import NormalEquations, Readout, ridge, select_ridge
-    from .reservoir import Reservoir
     from .reservoirpy_ import from_reservoirpy
     from .running import predict
     from .series import DivergenceError, Layout, Series, SeriesError, as_series, as_steps, side_by_side, steps_first
@@ -43,8 +42,8 @@ __all__ = [
     "ACTIVATIONS",
     "BlockSparse",
     "EsnEngine",
+    "EsnNetwork",
     "EsnWeights",
-    "Reservoir",
     "UnstableReservoirWarning",
     "activation",
     "check_echo_state",

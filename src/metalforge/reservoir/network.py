@@ -1,13 +1,21 @@
-"""A network and its state, one sample or a batch at a time: in software here, elsewhere in subclasses."""
+"""A network with a state, for one sample or a batch: in software here, on other substrates in subclasses."""
 
+import hashlib
 import time
+from copy import copy
+from typing import Self
 
 import numpy as np
+from safetensors.numpy import save
 
-from metalforge.core import Closing, Reals, SpecError
+from metalforge.core import Closing, PathLike, Reals, SpecError, opened, replacing
 
 from .engine import EsnEngine, init
+from .sparse import arrays_of
+from .tensors import opened_tensors
 from .weights import EsnWeights
+
+STATE_FORMAT = "metalforge reservoir state 1"
 
 STEPS_AT_ONCE = 4096
 """Steps that run without a break: others who share a device wait no longer than these take."""
@@ -44,6 +52,33 @@ class EsnNetwork(Closing):
     def reset(self, *, batch: int | None = None) -> None:
         """Bring the state to rest, for one sample or for a batch."""
         self.state = init(self.weights, batch)
+
+    def fork(self) -> Self:
+        """Return the same network on the same substrate, with an independent copy of its state."""
+        twin = copy(self)
+        twin._state, twin._output = self._state.copy(), self._output.copy()
+        return twin
+
+    def save_state(self, path: PathLike) -> None:
+        """Write the state and the last output as safetensors, with the fingerprint of the network."""
+        said = {"format": STATE_FORMAT, "fingerprint": fingerprint(self.weights)}
+        data = save({"state": self._state, "output": self._output}, metadata=said)
+        with replacing(path) as stream:
+            stream.write(data)
+
+    def load_state(self, path: PathLike) -> None:
+        """Take the state and the last output from a file; raise SpecError for a file of another network."""
+        with opened(path), opened_tensors(path) as file:
+            said, names = file.metadata() or {}, set(file.keys())
+            if said.get("format") != STATE_FORMAT or names != {"state", "output"}:
+                raise SpecError(f"not a saved reservoir state: it holds {', '.join(sorted(names)) or 'nothing'}")
+            own, wanted = said.get("fingerprint"), fingerprint(self.weights)
+            if own != wanted:
+                raise SpecError(f"the state of another network: its fingerprint is {own}, this network's {wanted}")
+            state, output = file.get_tensor("state"), np.asarray(file.get_tensor("output"), self.weights.dtype)
+            if output.shape != (*state.shape[:-1], self._output.shape[-1]) or not np.all(np.isfinite(output)):
+                raise SpecError(f"`output` must be finite and of the shape of the outputs. Got shape {output.shape}")
+            self.state, self._output = state, output
 
     def step(self, u: Reals) -> Reals:
         """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
@@ -141,6 +176,16 @@ class EsnNetwork(Closing):
                 f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
             )
         return given
+
+
+def fingerprint(weights: EsnWeights) -> str:
+    """Return 16 hex digits that change with everything that shapes the state; another readout keeps them."""
+    digest = hashlib.sha256(f"{weights.dtype} {weights.activation} {float(weights.leak).hex()}".encode())
+    parts = [weights.w_in, *arrays_of(weights.w_res).values(), weights.bias]
+    for part in parts if weights.w_fb is None else [*parts, weights.w_fb]:
+        digest.update(f"{part.dtype.str} {part.shape}".encode())
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def finite_input(u: Reals) -> Reals:

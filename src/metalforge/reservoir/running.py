@@ -61,15 +61,8 @@ def predict(
     return like_given(inputs, results)
 
 
-def closed_loop(
-    engine: EsnEngine,
-    weights: EsnWeights,
-    u: Reals,
-    teacher: Reals,
-    state: Reals | None = None,
-    output: Reals | None = None,
-) -> Reals:
-    """Return the states (T, units) of one series whose outputs are fed back, from `state` and `output` on.
+def closed_loop(engine: EsnEngine, weights: EsnWeights, u: Reals, teacher: Reals) -> Reals:
+    """Return the states (T, units) from rest of one series whose outputs are fed back.
 
     The first steps see `teacher` (K, outputs), K from 0, in place of what the network said.
     """
@@ -80,9 +73,7 @@ def closed_loop(
         )
     states = np.empty((len(u), weights.units), weights.dtype)
     seen = np.zeros(weights.inputs + weights.feedback, weights.dtype)
-    if output is not None:
-        seen[weights.inputs :] = output
-    before = np.zeros(weights.units, weights.dtype) if state is None else state
+    before = np.zeros(weights.units, weights.dtype)
     for t in range(len(u)):
         if t > 0:
             seen[weights.inputs :] = teacher[t - 1] if t <= len(teacher) else _said(weights, before, u[t - 1], t - 1)
