@@ -174,7 +174,7 @@ def device_rows() -> Iterator[BenchRow]:
         for profile in ("akd1000-published", "akd1000-claimed"):
             with EmulatedDevice(profile) as device, DeviceNetwork(WEIGHTS, device, calibration=U) as network:
                 plan = plan_updates(profile, network)
-                trainer = OnlineTrainer(network, rule, schedule=plan.schedule())
+                trainer = OnlineTrainer(network, rule, push_every=plan.every)
                 yield BenchRow(
                     name=f"{name} on the emulator, push every {plan.every} (modelled: {plan.rate.value:.0f} steps/s)",
                     value=rate(lambda: trainer.run(U, Y)),

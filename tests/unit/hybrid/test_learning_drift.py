@@ -12,7 +12,6 @@ from metalforge.hybrid.learning import (
     DriftResponse,
     GradientStep,
     OnlineTrainer,
-    PushSchedule,
     RecursiveLeastSquares,
     choose_threshold,
 )
@@ -171,7 +170,7 @@ def trained(*faults):
 
 
 def respond(net, u, y):
-    trainer = OnlineTrainer(net, RecursiveLeastSquares(alpha=1e-4), schedule=PushSchedule(every=10), washout=30)
+    trainer = OnlineTrainer(net, RecursiveLeastSquares(alpha=1e-4), push_every=10, washout=30)
     response = DriftResponse(trainer, DriftMonitor(1, threshold=0.8), adapt_steps=150)
     return response, [response.step(row, target) for row, target in zip(u, y, strict=True)]
 

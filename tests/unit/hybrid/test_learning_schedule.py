@@ -10,7 +10,6 @@ from metalforge.hybrid.learning import (
     DeviceNetwork,
     GradientStep,
     OnlineTrainer,
-    PushSchedule,
     UpdatePlan,
     plan_updates,
 )
@@ -48,7 +47,6 @@ def test_the_best_schedule_depends_on_the_profile():
     assert f"every {published.every} steps" in published.reason
     assert "86 us" in claimed.reason
     assert published.rate.value > 4 / (published.forward.value + published.update.value)
-    assert published.schedule() == PushSchedule(every=published.every, reason=published.reason)
     assert msgspec.json.decode(msgspec.json.encode(published), type=UpdatePlan) == published
 
 
@@ -73,25 +71,13 @@ def test_a_share_lies_between_nothing_and_all():
             plan_updates("akd1000-published", share=wrong)
 
 
-def test_schedules_fall_due():
-    every = PushSchedule(every=3)
-    assert [every.due(n, None) for n in (1, 2, 3, 4)] == [False, False, True, True]
-    moved = PushSchedule(every=None, changed=0.2)
-    assert [moved.due(9, share) for share in (None, 0.1, 0.2)] == [False, False, True]
-    both = PushSchedule(every=5, changed=0.2)
-    assert both.due(1, 0.5)
-    assert both.due(5, 0.0)
-    assert not both.due(4, 0.1)
-
-
-def test_the_trainer_says_why_it_pushes_when_it_does():
+def test_a_trainer_tells_measured_from_modelled_seconds():
     device = EmulatedDevice()
     with DeviceNetwork(weights(16), device) as net:
         plan = plan_updates("akd1000-published", net)
-        trainer = OnlineTrainer(net, GradientStep(rate=0.1), schedule=plan.schedule())
+        trainer = OnlineTrainer(net, GradientStep(rate=0.1), push_every=plan.every)
         trainer.step([0.1, 0.1], [0.5])
         said = trainer.statistics()
-    assert said.schedule == plan.reason
     assert isinstance(said.host, Measured)
     assert isinstance(said.device, Modelled)
     assert said.device.profile == "akd1000-published"

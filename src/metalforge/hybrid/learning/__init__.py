@@ -4,20 +4,18 @@ from .backpropagation import BackpropagationTrainer
 from .drift import DriftMonitor, DriftResponse, choose_threshold
 from .evolution import Evolution, StreamWindow, Window
 from .network import DeviceNetwork
-from .rules import DivergenceGuard, GradientStep, RecursiveLeastSquares, RidgeRefit
-from .schedule import PushSchedule, UpdatePlan, plan_updates
+from .rules import GradientStep, RecursiveLeastSquares, RidgeRefit
+from .schedule import UpdatePlan, plan_updates
 from .trainer import OnlineTrainer, online_training_step
 
 __all__ = [
     "BackpropagationTrainer",
     "DeviceNetwork",
-    "DivergenceGuard",
     "DriftMonitor",
     "DriftResponse",
     "Evolution",
     "GradientStep",
     "OnlineTrainer",
-    "PushSchedule",
     "RecursiveLeastSquares",
     "RidgeRefit",
     "StreamWindow",

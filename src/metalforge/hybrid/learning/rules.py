@@ -1,17 +1,15 @@
 r"""How a readout learns a row: what it held, the features and the target go in, what it shall hold comes out.
 
-All work on the float master in float64. A rule is parameters; `start` gives a learner, which keeps what it has seen.
-
-`DivergenceGuard` asks whether learning does harm, and keeps a readout to go back to. Losses rise when the world
-changes, too. So a loss is not compared with what it was, but with what the kept readout has on the very same rows: a
-shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a) l + a loss.
+All work on the float master in float64. `Guard` asks whether learning does harm, and keeps a readout to go back to.
+Losses rise when the world changes, too. So a loss is not compared with what it was, but with what the kept readout has
+on the very same rows: a shift hurts both, only divergence hurts one.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,73 +18,62 @@ from metalforge.core import (
     SpecError,
     require_at_least,
     require_not_negative,
-    require_one_of,
     require_positive,
     require_shares,
 )
-from metalforge.reservoir import LeastSquares, LossName, LossSlope, absorb
+from metalforge.reservoir import LeastSquares, LossName, absorb
 from metalforge.reservoir import ridge as ridge_readout
 
 from .network import Master
 
-ErrorOf: TypeAlias = Literal["auto", "device", "master"]
 BLOCK = 64
 """Rows that least squares let wait at most."""
+Row = tuple[Doubles, Doubles]
+"""Features and target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lesson:
-    """One row: features, target, and the loss with its slope for the output that the rule is to correct."""
+@dataclass(kw_only=True, eq=False)
+class Rule(ABC):
+    """Parameters, and what is kept from row to row; a trainer takes a copy of its own."""
 
-    features: Doubles
-    target: Doubles
-    at: LossSlope
-
-
-class Learner(ABC):
-    """What a rule keeps while it learns."""
+    losses: ClassVar[tuple[LossName, ...]] = ("mse",)
 
     @abstractmethod
-    def learn(self, master: Master, lesson: Lesson) -> Master:
-        """Return the readout after a row; the same where the row is left waiting."""
+    def start(self, master: Master) -> None:
+        """Forget all rows and begin at a readout."""
+
+    @abstractmethod
+    def learn(self, master: Master, features: Doubles, target: Doubles, slope: Doubles) -> Master:
+        """Return the readout after a row, the same where the row is left waiting; `slope` is dL/dy of its loss."""
 
     def settle(self, master: Master) -> Master:
         """Return the readout once the rows that wait are learned."""
         return master
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradientStep(Learner):
-    """W -= rate dL/dy x^T, b -= rate dL/dy; normalised, the rate is divided by |x|^2 + 1 (NLMS for `mse`).
+@dataclass(kw_only=True, eq=False)
+class GradientStep(Rule):
+    """W -= rate dL/dy x^T, b -= rate dL/dy; normalised, the rate is divided by |x|^2 + 1 (NLMS for `mse`)."""
 
-    `error` says whose output is corrected: the `device`'s, which rounding is part of, or the float `master`'s. `auto`
-    takes the device's while every step is pushed; when pushes are apart, the device repeats an error that the master
-    has learned already, and correcting it again and again would overshoot.
-    """
-
-    losses: ClassVar[tuple[LossName, ...]] = ("mse", "cross_entropy")
+    losses = ("mse", "cross_entropy")
     rate: float
     normalised: bool = False
-    error: ErrorOf = "auto"
 
     def __post_init__(self) -> None:
         require_positive(rate=self.rate)
-        require_one_of("auto", "device", "master", error=self.error)
 
-    def start(self, master: Master) -> Learner:
-        """Return itself: nothing is kept from row to row."""
-        return self
+    def start(self, master: Master) -> None:
+        """Do nothing: no row is kept."""
 
-    def learn(self, master: Master, lesson: Lesson) -> Master:
+    def learn(self, master: Master, features: Doubles, target: Doubles, slope: Doubles) -> Master:
         """Return the readout one step further down."""
-        x, slope = lesson.features, lesson.at.slope
-        rate = self.rate / float(x @ x + 1) if self.normalised else self.rate
+        rate = self.rate / float(features @ features + 1) if self.normalised else self.rate
         with np.errstate(all="ignore"):  # what overflows is seen by the guard
-            return Master(master.w_out - rate * np.outer(slope, x), master.out_bias - rate * slope)
+            return Master(master.w_out - rate * np.outer(slope, features), master.out_bias - rate * slope)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecursiveLeastSquares:
+@dataclass(kw_only=True, eq=False)
+class RecursiveLeastSquares(Rule):
     """The least squares of all rows so far, drawn to the readout that it started from (`reservoir.least_squares`).
 
     Its memory is 1 / (1 - forgetting) rows, which must be several times the width; inside a loop of output feedback
@@ -97,10 +84,11 @@ class RecursiveLeastSquares:
     normal matrix, [x; 1] wide, and takes the place of 1 / alpha.
     """
 
-    losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     alpha: float = 1e-3
     forgetting: float = 1.0
     inverse: Doubles | None = None
+    _solved: LeastSquares = field(init=False, repr=False)
+    _waiting: list[Row] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         require_positive(alpha=self.alpha)
@@ -109,131 +97,103 @@ class RecursiveLeastSquares:
         if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
             raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
 
-    def start(self, master: Master) -> Learner:
-        """Return a learner that knows the readout and its penalty."""
+    def start(self, master: Master) -> None:
+        """Take the readout and its penalty as the solution so far."""
         start = np.concatenate([master.w_out, master.out_bias[:, np.newaxis]], axis=1)
         width = start.shape[1]
         inverse = np.eye(width) / self.alpha if self.inverse is None else np.array(self.inverse, np.float64)
         if len(inverse) != width:
             raise SpecError(f"`inverse` must be {(width, width)}, features and one. Got shape {inverse.shape}")
-        return _Squares(LeastSquares(start, inverse, 0), self.forgetting)
+        self._solved, self._waiting = LeastSquares(start, inverse, 0), []
 
-
-class _Squares(Learner):
-    """A solution, and rows that are not in it yet."""
-
-    def __init__(self, solved: LeastSquares, forgetting: float) -> None:
-        self._solved, self._forgetting = solved, forgetting
-        self._waiting: list[Lesson] = []
-
-    def learn(self, master: Master, lesson: Lesson) -> Master:
-        self._waiting.append(lesson)
+    def learn(self, master: Master, features: Doubles, target: Doubles, slope: Doubles) -> Master:
+        """Return the same readout, or the new one once `BLOCK` rows wait."""
+        self._waiting.append((features, target))
         return master if len(self._waiting) < BLOCK else self.settle(master)
 
     def settle(self, master: Master) -> Master:
+        """Return the readout of all rows."""
         if not self._waiting:
             return master
         features, targets = _stacked(self._waiting)
         seen = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-        after = self._solved = absorb(self._solved, seen, targets, self._forgetting)
+        after = self._solved = absorb(self._solved, seen, targets, self.forgetting)
         self._waiting = []
         return Master(after.w_out[:, :-1], after.w_out[:, -1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RidgeRefit:
+@dataclass(kw_only=True, eq=False)
+class RidgeRefit(Rule):
     """A ridge solve of the last `window` rows, every `every` rows once there are so many."""
 
-    losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     window: int
     every: int
     ridge: float = 1e-6
+    _rows: deque[Row] = field(init=False, repr=False)
+    _seen: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         require_at_least(2, window=self.window)
         require_at_least(1, every=self.every)
         require_not_negative(ridge=self.ridge)
 
-    def start(self, master: Master) -> Learner:
-        """Return a learner with an empty window."""
-        return _LastRows(self)
+    def start(self, master: Master) -> None:
+        """Begin with an empty window."""
+        self._rows, self._seen = deque(maxlen=self.window), 0
 
-
-class _LastRows(Learner):
-    """The last rows, and how many there were in all."""
-
-    def __init__(self, rule: RidgeRefit) -> None:
-        self._rule, self._seen = rule, 0
-        self._rows: deque[Lesson] = deque(maxlen=rule.window)
-
-    def learn(self, master: Master, lesson: Lesson) -> Master:
-        self._rows.append(lesson)
+    def learn(self, master: Master, features: Doubles, target: Doubles, slope: Doubles) -> Master:
+        """Return the readout of the window where it is time for one."""
+        self._rows.append((features, target))
         self._seen += 1
-        if len(self._rows) < self._rule.window or self._seen % self._rule.every:
+        if len(self._rows) < self.window or self._seen % self.every:
             return master
-        found = ridge_readout(*_stacked(self._rows), self._rule.ridge)
+        found = ridge_readout(*_stacked(self._rows), self.ridge)
         return Master(found.w_out, found.out_bias)
 
 
-def _stacked(rows: Iterable[Lesson]) -> tuple[Doubles, Doubles]:
-    """Return the features and the targets of rows."""
-    features, targets = zip(*((row.features, row.target) for row in rows), strict=True)
+def _stacked(rows: Iterable[Row]) -> tuple[Doubles, Doubles]:
+    features, targets = zip(*rows, strict=True)
     return np.stack(features), np.stack(targets)
 
 
-Rules: TypeAlias = GradientStep | RecursiveLeastSquares | RidgeRefit
-
-
-FLOOR = 1e-12
-"""Losses below it are rounding: a multiple of nothing is not divergence."""
+FACTOR, FLOOR = 4.0, 1e-12
+"""A running loss above FACTOR times that of the kept readout is divergence; losses below FLOOR are rounding."""
+BACKOFF, MOST = 0.5, 10
+"""Of a gradient's rate after each rollback, and rollbacks in a run beyond which the rule does not work."""
 KEEP_EVERY, PATIENCE, MEMORY = 50, 10, 20
 """Rows: between readouts that are kept, before one is judged, and of a running mean."""
 
 
-class GuardState(NamedTuple):
-    """The kept readout, both running losses, and the rows since it was kept."""
+class Guard:
+    """The kept readout, and running means of its loss and of the present readout's, l <- (1 - a) l + a loss.
 
-    kept: Master
-    present_loss: float
-    kept_loss: float
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DivergenceGuard:
-    """Rolls back when the running loss is `factor` times that of the kept readout, or is no number.
-
-    Every `KEEP_EVERY` rows the present readout is kept if it is no worse. `PATIENCE` rows after a readout was kept are
-    needed before it is judged, unless weights or losses leave the finite numbers. More than `most` rollbacks in a run
-    are an error: the rule does not work here. After each the gradient's rate is multiplied by `backoff`. Least squares
-    get over a bad spell by more rows (there is one when rows are about as many as features), so they learn on while the
-    device holds the kept readout, and have it back when they are no worse.
+    Every `KEEP_EVERY` rows the present readout is kept if it is no worse. A trainer goes back to the kept one where
+    learning did harm. Least squares get over a bad spell by more rows (there is one when rows are about as many as
+    features), so they learn on while the device holds the kept readout, and have it back when they are no worse.
     """
 
-    factor: float = 4.0
-    backoff: float = 0.5
-    most: int = 10
+    def __init__(self, kept: Master) -> None:
+        self.keep(kept)
 
-    def __post_init__(self) -> None:
-        if not self.factor > 1:
-            raise SpecError(f"`factor` must be above 1. Got {self.factor}")
-        require_shares(backoff=self.backoff)
-        require_at_least(0, most=self.most)
+    def keep(self, master: Master) -> None:
+        """Keep a readout, whose losses are counted from here on."""
+        self.kept, self.present_loss, self.kept_loss, self._rows = master, 0.0, 0.0, 0
 
-    def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> tuple[GuardState, bool]:
-        """Return the state after a row, and whether to go back to its kept readout.
+    @property
+    def worse(self) -> bool:
+        """Whether the present readout is worse than the kept one."""
+        return self.present_loss > self.kept_loss
 
-        `loss` is that of the present readout on the row, `kept_loss` that of the kept one.
-        """
+    def harmed(self, present: Master, loss: float, kept_loss: float) -> bool:
+        """Return whether the present readout diverged, by its loss on a row and that of the kept one."""
         if not (np.isfinite(loss) and all(np.all(np.isfinite(part)) for part in present)):
-            return state, True
-        rows = state.rows + 1
-        weight = max(1 / MEMORY, 1 / rows)  # a plain mean at first
-        running = state.present_loss + weight * (loss - state.present_loss)
-        kept = state.kept_loss + weight * (kept_loss - state.kept_loss)
-        after = GuardState(state.kept, running, kept, rows)
-        if rows >= PATIENCE and running > self.factor * kept + FLOOR:
-            return after, True
-        if rows >= KEEP_EVERY and running <= kept:
-            return GuardState(present, 0.0, 0.0, 0), False
-        return after, False
+            return True
+        self._rows += 1
+        weight = max(1 / MEMORY, 1 / self._rows)  # a plain mean at first
+        self.present_loss += weight * (loss - self.present_loss)
+        self.kept_loss += weight * (kept_loss - self.kept_loss)
+        if self._rows >= PATIENCE and self.present_loss > FACTOR * self.kept_loss + FLOOR:
+            return True
+        if self._rows >= KEEP_EVERY and self.present_loss <= self.kept_loss:
+            self.keep(present)
+        return False

@@ -5,47 +5,20 @@ With F the device's seconds of one step's calls and U those of an update, a push
 
     U / k <= share (F + U / k)    <=>    k >= U (1 - share) / (share F),
 
-Under `akd1000-published` an update is
-14 ms and a call 0.65 ms: many steps share a push. Under `akd1000-claimed` it is 86 us and 54 us: about every step has
-its own.
+Under `akd1000-published` an update is 14 ms and a call 0.65 ms: many steps share a push. Under `akd1000-claimed` it is
+86 us and 54 us: about every step has its own.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
 import msgspec
 
-from metalforge.core import Modelled, SpecError, require_at_least
+from metalforge.core import Modelled, SpecError
 from metalforge.hybrid.routing.plan import short
 from metalforge.substrates import DeviceProfile, call_seconds, update_cost
 from metalforge.substrates import profile as find_profile
 
 from .network import DeviceNetwork
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushSchedule:
-    """When the master is pushed: every `every` steps, and as soon as this share of its integers has `changed`.
-
-    Either may be None, not both. `reason` says where the numbers come from.
-    """
-
-    every: int | None = 1
-    changed: float | None = None
-    reason: str = "chosen by hand"
-
-    def __post_init__(self) -> None:
-        if self.every is None and self.changed is None:
-            raise SpecError("a schedule wants `every`, `changed` or both: without them nothing would be pushed")
-        require_at_least(1, every=self.every)
-        if self.changed is not None and not 0 < self.changed <= 1:
-            raise SpecError(f"`changed` is a share of the integers, above 0 and at most 1. Got {self.changed}")
-
-    def due(self, steps: int, share_changed: float | None) -> bool:
-        """Return whether to push, `steps` after the last push; `share_changed` is wanted where `changed` is set."""
-        if self.every is not None and steps >= self.every:
-            return True
-        return self.changed is not None and share_changed is not None and share_changed >= self.changed
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,10 +34,6 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     update_share: float
     """Part of the device's time that updates take."""
     reason: str
-
-    def schedule(self) -> PushSchedule:
-        """Return the schedule that a trainer takes."""
-        return PushSchedule(every=self.every, reason=self.reason)
 
 
 def step_seconds(network: DeviceNetwork, profile: DeviceProfile | str) -> float:

@@ -2,7 +2,7 @@ r"""Learning on a stream: the device answers, software corrects, the device is g
 
     y = network(u) on the device  ->  L(y, t), dL/dy  ->  the rule moves the float master  ->  requantised, pushed
 
-with a rule, a schedule of pushes, a guard against divergence, and counts of everything.
+with a rule, a guard against divergence, and counts of everything.
 """
 
 from collections import Counter
@@ -15,7 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core import Doubles, Measured, Modelled, SpecError, cores_for, require_at_least, require_one_of
+from metalforge.core import (
+    Doubles,
+    Measured,
+    Modelled,
+    SpecError,
+    cores_for,
+    require_at_least,
+    require_one_of,
+    require_shares,
+)
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir import (
@@ -29,8 +38,7 @@ from metalforge.reservoir import (
 )
 
 from .network import ExecutorReadout, Forward, Master, Trainable
-from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
-from .schedule import PushSchedule
+from .rules import BACKOFF, MOST, GradientStep, Guard, Rule
 
 OnNan: TypeAlias = Literal["skip", "stop"]
 
@@ -64,7 +72,6 @@ class TrainerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The part of it that loss, rule and guard took: no device, no emulation."""
     device: Modelled | None
     energy: Modelled | None
-    schedule: str
 
 
 COUNTED = tuple(field.name for field in msgspec.structs.fields(TrainerStatistics) if field.type is int)
@@ -81,19 +88,22 @@ class Training(NamedTuple):
 class OnlineTrainer:
     """Trains the readout of a network on a stream, one row at a time.
 
-    `washout` steps at the start are answered and not learned. `on_nan`: a row with a NaN or infinity is skipped and
-    counted (a bad input leaves the state where it was; a bad target is answered and not learned), or ends the run with
-    an error before anything moved. Every `verify_every` steps the device is read back and, if need be, written again.
+    The master is pushed every `push_every` steps, and as soon as the share `push_changed` of its integers has changed;
+    without either, at every step. `washout` steps at the start are answered and not learned. `on_nan`: a row with a
+    NaN or infinity is skipped and counted (a bad input leaves the state where it was; a bad target is answered and not
+    learned), or ends the run with an error before anything moved. Every `verify_every` steps the device is read back
+    and, if need be, written again. Without a `guard`, divergence is an error.
     """
 
     def __init__(
         self,
         network: HybridExecutor | Trainable,
-        rule: Rules,
+        rule: Rule,
         *,
         loss: LossName = "mse",
-        schedule: PushSchedule = PushSchedule(),  # noqa: B008  frozen
-        guard: DivergenceGuard | None = DivergenceGuard(),  # noqa: B008  frozen
+        push_every: int | None = None,
+        push_changed: float | None = None,
+        guard: bool = True,
         on_nan: OnNan = "skip",
         washout: int = 0,
         verify_every: int | None = None,
@@ -103,19 +113,21 @@ class OnlineTrainer:
             raise SpecError(f"{type(rule).__name__} learns {', '.join(rule.losses)}. Got `{loss}`\nhint: GradientStep")
         require_one_of("skip", "stop", on_nan=on_nan)
         require_at_least(0, washout=washout)
-        require_at_least(1, verify_every=verify_every)
+        require_at_least(1, verify_every=verify_every, push_every=push_every)
+        if push_changed is not None:
+            require_shares(push_changed=push_changed)
         self.network: Trainable = ExecutorReadout(network) if isinstance(network, HybridExecutor) else network
-        self.loss, self.schedule, self.guard = loss, schedule, guard
-        self.on_nan, self.washout, self.verify_every = on_nan, washout, verify_every
-        self.rule: Rules = rule
-        """Its rate shrinks with every rollback."""
+        self.loss, self.on_nan, self.washout, self.verify_every = loss, on_nan, washout, verify_every
+        self.push_every = 1 if push_every is None and push_changed is None else push_every
+        self.push_changed = push_changed
+        self.rule = replace(rule)
+        """A copy, whose rate shrinks with every rollback."""
         self._master = self.network.master()
-        self._since_push = 0
+        self._guard = Guard(self._master) if guard else None
+        self._since_push, self._benched = 0, False
         self._count: Counter[str] = Counter()
         self._total_s = self._learning_s = 0.0
         self._before = self.network.spent()
-        self._watch: GuardState
-        self._benched = False
         self._restart()
 
     @property
@@ -187,7 +199,7 @@ class OnlineTrainer:
     def flush(self) -> Push:
         """Push the master now, whatever the schedule says; rows that waited are learned first."""
         self._settle()
-        deployed = self._watch.kept if self._benched else self._master
+        deployed = self._guard.kept if self._guard is not None and self._benched else self._master
         push = self.network.push(deployed.w_out, deployed.out_bias)
         self._since_push = 0
         self._count["pushes"] += push.bytes > 0
@@ -218,20 +230,17 @@ class OnlineTrainer:
             learning=Measured(value=self._learning_s, unit="s", how="perf_counter around loss, rule and guard"),
             device=busy,
             energy=energy,
-            schedule=self.schedule.reason,
         )
 
     # One lesson.
 
     def _learn(self, forward: Forward, wanted: Doubles, at: LossSlope) -> None:
         begin = perf_counter()
-        said = at
         if not self._from_device():
-            said = loss_and_slope(self._master(forward.features), wanted, self.loss)
-        lesson = Lesson(features=forward.features, target=wanted, at=said)
+            at = loss_and_slope(self._master(forward.features), wanted, self.loss)
         try:
-            new = self._learner.learn(self._master, lesson)
-            fine, bench = self._judge(new, lesson)
+            new = self.rule.learn(self._master, forward.features, wanted, at.slope)
+            fine, bench = self._judge(new, forward.features, wanted)
         except DivergenceError:
             fine = bench = False
         if fine:
@@ -246,61 +255,63 @@ class OnlineTrainer:
                 self._count_rollback()
             self.flush()
         self._since_push += 1
-        share = None
-        if self.schedule.changed is not None:
+        due = self.push_every is not None and self._since_push >= self.push_every
+        if self.push_changed is not None:
             self._settle()
-            share = self.network.changed(self._master.w_out) / self._master.w_out.size
-        if self.schedule.due(self._since_push, share):
+            due |= self.network.changed(self._master.w_out) / self._master.w_out.size >= self.push_changed
+        if due:
             self.flush()
 
     def _settle(self) -> None:
         """Let the rule learn the rows that it left waiting."""
         begin = perf_counter()
         try:
-            self._master = self._learner.settle(self._master)
+            self._master = self.rule.settle(self._master)
         except DivergenceError:
             self._roll_back()
         self._learning_s += perf_counter() - begin
 
-    def _judge(self, new: Master, lesson: Lesson) -> tuple[bool, bool]:
+    def _judge(self, new: Master, features: Doubles, wanted: Doubles) -> tuple[bool, bool]:
         """Return whether the new readout may be taken, and whether the kept one is deployed in its place."""
-        if self.guard is None:
+        guard = self._guard
+        if guard is None:
             return True, False
-        present = loss_and_slope(self._master(lesson.features), lesson.target, self.loss).value
-        kept = loss_and_slope(self._watch.kept(lesson.features), lesson.target, self.loss).value
-        self._watch, harm = self.guard.step(self._watch, new, present, kept)
-        finite = all(np.all(np.isfinite(part)) for part in new)
-        if isinstance(self.rule, GradientStep) or not finite:
+        present, kept = (loss_and_slope(m(features), wanted, self.loss).value for m in (self._master, guard.kept))
+        harm = guard.harmed(new, present, kept)
+        if isinstance(self.rule, GradientStep) or not all(np.all(np.isfinite(part)) for part in new):
             return not harm, False
-        return True, harm or (self._benched and self._watch.present_loss > self._watch.kept_loss)
+        return True, harm or (self._benched and guard.worse)
 
     def _roll_back(self) -> None:
         """Go back to the kept readout, on the device too, and learn on more carefully."""
         guard = self._count_rollback()
         if isinstance(self.rule, GradientStep):
-            self.rule = replace(self.rule, rate=self.rule.rate * guard.backoff)
-        self.load(self._watch.kept)
+            self.rule.rate *= BACKOFF
+        self.load(guard.kept)
 
-    def _count_rollback(self) -> DivergenceGuard:
+    def _count_rollback(self) -> Guard:
         """Return the guard, unless there is none or there were too many rollbacks."""
         self._count["rollbacks"] += 1
-        if self.guard is None or self._count["rollbacks"] > self.guard.most:
+        if self._guard is None or self._count["rollbacks"] > MOST:
             raise DivergenceError(
                 f"learning diverged at step {self._count['steps']} ({self._count['rollbacks'] - 1} rollbacks before)"
                 "\nhint: a smaller rate, a forgetting nearer to 1, or a larger alpha or ridge"
             )
-        return self.guard
+        return self._guard
 
     def _restart(self) -> None:
-        self._learner = self.rule.start(self._master)
-        self._watch = GuardState(self._master, 0.0, 0.0, 0)
+        self.rule.start(self._master)
+        if self._guard is not None:
+            self._guard.keep(self._master)
         self._benched = False
 
     def _from_device(self) -> bool:
-        """Whether the rule corrects what the device said rather than what the master says."""
-        if not isinstance(self.rule, GradientStep):
-            return False
-        return self.rule.error == "device" or (self.rule.error == "auto" and self.schedule.every == 1)
+        """Whether the rule corrects what the device said, rounding included, rather than what the master says.
+
+        Between pushes the device repeats an error that the master has learned already: correcting it again and again
+        would overshoot.
+        """
+        return not isinstance(self.rule, GradientStep) or self.push_every == 1
 
 
 def online_training_step(
@@ -316,5 +327,5 @@ def online_training_step(
     The output is the device's, rounding included. A `DeviceNetwork` learns its bias too; the readout of a
     `HybridExecutor` (its node `readout`) keeps the bias that it was planned with.
     """
-    rule = GradientStep(rate=lr, error="device")
-    return OnlineTrainer(executor, rule, loss=loss, guard=None, on_nan="stop").step(x, target).loss
+    trainer = OnlineTrainer(executor, GradientStep(rate=lr), loss=loss, guard=False, on_nan="stop")
+    return trainer.step(x, target).loss

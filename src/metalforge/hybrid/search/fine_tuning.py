@@ -75,7 +75,7 @@ def fine_tune(
         trainer = OnlineTrainer(
             network,
             RecursiveLeastSquares(forgetting=forgetting, inverse=_inverse(features, ridge)),
-            schedule=plan_updates(profile, network).schedule(),
+            push_every=plan_updates(profile, network).every,
         )
         for inputs, targets, end in zip(stream.inputs, stream.targets, stream.ends, strict=True):
             network.reset()
