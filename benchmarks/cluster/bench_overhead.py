@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from benchmarks.rows import BenchRow, interval_text, processor_s
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
@@ -22,8 +23,7 @@ from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import marked
-from metalforge.core import BenchRow, Measured
-from metalforge.core.benchmark import interval_text, processor_s
+from metalforge.core import Measured
 from metalforge.lattice.campaign import Lattice
 
 PAIRS, WINDOW_S, FIRST = 5, 12.0, 200

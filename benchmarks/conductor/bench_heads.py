@@ -20,11 +20,12 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.rows import BenchRow, best_of
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram, ConductorRun
 from metalforge.conductor.shipped import default_weights
-from metalforge.core import BenchRow, HeadLayout, Measured, best_of
+from metalforge.core import HeadLayout, Measured
 from metalforge.native import kernels
 from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.weights import EsnWeights

@@ -23,13 +23,13 @@ from statistics import fmean, median
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from urllib.parse import urlsplit
 
+from benchmarks.rows import BenchRow, interval_text, load_benchmark, processor_s
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.core import BenchRow, Measured
-from metalforge.core.benchmark import interval_text, load_benchmark, processor_s
+from metalforge.core import Measured
 from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign import Lattice
 

@@ -17,7 +17,8 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.graph import graph_from_esn
 from metalforge.hybrid.routing.router import OperationRouter

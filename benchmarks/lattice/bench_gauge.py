@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.lattice import GaugeField, scheme
 from metalforge.lattice.field import Momenta
 from metalforge.native import kernels

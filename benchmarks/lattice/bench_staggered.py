@@ -22,7 +22,8 @@ from functools import cache
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.solvers import SolveInfo, SolverError, cg, mixed_cg, multishift_cg

@@ -5,7 +5,8 @@ Floor of the overhead: seven kernel calls per trajectory, some 2 us each, agains
 
 from collections.abc import Iterator
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.lattice import Chain, ChainSpec, HmcSpec, scheme
 from metalforge.lattice.field import Momenta
 

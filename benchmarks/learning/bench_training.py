@@ -18,7 +18,8 @@ from importlib.util import find_spec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.hybrid.learning.backpropagation import BackpropagationTrainer
 from metalforge.hybrid.learning.network import DeviceNetwork
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares

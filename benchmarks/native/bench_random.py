@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.native import Stream, available_levels, kernels, level
 
 SITES, DRAWS = 1 << 14, 8  # 1 MiB: stays in the second-level cache

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.native import Stream, default_threads, ordered_dot, ordered_sum
 
 

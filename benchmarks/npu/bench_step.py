@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.native import kernels
 from metalforge.substrates.npu.products import CompiledLayer
 from metalforge.substrates.npu.program import FullyConnected

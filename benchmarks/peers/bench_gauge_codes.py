@@ -7,8 +7,7 @@ ceiling: multiply-adds in registers, or for the solver the copy rate of memory w
 from collections.abc import Iterator
 from pathlib import Path
 
-from metalforge.core import BenchRow
-from metalforge.core.benchmark import load_benchmark, rows_in_turns, timed
+from benchmarks.rows import BenchRow, load_benchmark, rows_in_turns, timed
 from metalforge.lattice import GaugeField, scheme
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.solvers import cg

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from metalforge.core import BenchRow
-from metalforge.core.benchmark import Turn, load_benchmark, rows_in_turns, timed
+from benchmarks.rows import BenchRow, Turn, load_benchmark, rows_in_turns, timed
 from metalforge.hybrid.learning.backpropagation import BackpropagationTrainer
 from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.least_squares import LeastSquares, absorb

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from metalforge.core import BenchRow
-from metalforge.core.benchmark import load_benchmark, rows_in_turns, timed
+from benchmarks.rows import BenchRow, load_benchmark, rows_in_turns, timed
 from metalforge.native import cpu_engine
 from metalforge.native.engine import Motion
 from metalforge.plasma import MASS, PlasmaSpec, begin, open_box

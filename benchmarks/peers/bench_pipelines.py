@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from metalforge.core import BenchRow
-from metalforge.core.benchmark import load_benchmark, rows_in_turns, timed
+from benchmarks.rows import BenchRow, load_benchmark, rows_in_turns, timed
 
 channels, stages = (
     load_benchmark(Path(__file__).parents[1] / "pipeline" / f"bench_{name}.py") for name in ("channels", "stages")

@@ -1,7 +1,6 @@
 """The least time that counted work can take, measured in turn with who does it."""
 
-from metalforge.core import best_of
-from metalforge.core.benchmark import Turn
+from benchmarks.rows import Turn, best_of
 from metalforge.native import kernels
 
 

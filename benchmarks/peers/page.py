@@ -1,6 +1,6 @@
 """The page of all comparisons that this machine can make now, written to FILE: `page.md` is its text.
 
-    python benchmarks/peers/page.py docs/evidence/peers.md [--openqcd PATH] [--milc PATH] [--grid PATH] [--rounds 8]
+    python -m benchmarks.peers.page docs/evidence/peers.md [--openqcd PATH] [--milc PATH] [--grid PATH] [--rounds 8]
 
 Nothing is built or downloaded, and nothing from another machine or hour is in the table: a peer that is not installed
 has a row that says so, and how it would be found.
@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks.rows import BenchRow, load_benchmark
 from metalforge import native
-from metalforge.core.benchmark import BenchRow, load_benchmark
 from metalforge.substrates import discover
 
 CODES = ("openqcd", "milc", "grid")

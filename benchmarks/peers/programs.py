@@ -22,8 +22,8 @@ from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 
+from benchmarks.rows import Turn
 from metalforge.core import SpecError
-from metalforge.core.benchmark import Turn
 
 Dims = tuple[int, int, int, int]
 STEPS, TRAJECTORIES, SWEEPS = 100, 4, 50

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
-from metalforge.core import BenchRow, Measured
+from benchmarks.rows import BenchRow
+from metalforge.core import Measured
 from metalforge.pipeline import Bounded, open_channel
 
 ITEMS, CAPACITY, PAYLOAD = 20_000, 64, bytes(1024)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.native import Stream
 from metalforge.pipeline import END, Chain, Collect, Emit, EventLog, PipelineBuilder, Source, Stage
 from metalforge.pipeline.graph import StageSpec

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from metalforge.core import BenchRow, Measured
-from metalforge.core.benchmark import load_benchmark
+from benchmarks.rows import BenchRow, load_benchmark
+from metalforge.core import Measured
 from metalforge.native import kernels
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.plasma import PlasmaSpec, begin, open_box

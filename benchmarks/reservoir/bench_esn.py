@@ -26,7 +26,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from metalforge.core import BenchRow, Measured, best_of
+from benchmarks.rows import BenchRow, best_of
+from metalforge.core import Measured
 from metalforge.native import kernels
 from metalforge.reservoir.engine import EsnEngine, init
 from metalforge.reservoir.sparse import BLOCK, BlockSparse

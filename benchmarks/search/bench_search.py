@@ -20,7 +20,8 @@ import numpy as np
 import optuna
 from threadpoolctl import threadpool_limits
 
-from metalforge.core import BenchRow, Measured
+from benchmarks.rows import BenchRow
+from metalforge.core import Measured
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.search import Parameters, Space, build, run_study, search_task
 from metalforge.hybrid.search.evaluate import Candidate

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metalforge.core import BenchRow, Measured, SpecError
-from metalforge.core.benchmark import load_benchmark
+from benchmarks.rows import BenchRow, load_benchmark
+from metalforge.core import Measured, SpecError
 
 PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
 DIMS = (8, 8, 8, 4)

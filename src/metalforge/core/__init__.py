@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from .array_files import load_array, load_arrays
     from .arrays import Array, BriefRepr, Doubles, Reals
-    from .benchmark import BenchRow, Suite, best_of, find_suites
     from .capabilities import (
         GENERAL_PURPOSE,
         BatchInference,
@@ -122,7 +121,6 @@ if TYPE_CHECKING:
     from .threads import cores_for, one_thread
 
 __all__ = [
-    "BenchRow",
     "Cost",
     "Discovery",
     "EnergyMeter",
@@ -142,7 +140,5 @@ __all__ = [
     "SubstrateInfo",
     "Trait",
     "UnknownNameError",
-    "best_of",
-    "find_suites",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.rows import load_benchmark
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Running, Steering
-from metalforge.core.benchmark import load_benchmark
 from metalforge.lattice import Chain
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -164,8 +165,10 @@ def test_bench_runs_a_suite_with_ratio_and_ceiling(tmp_path):
     (tmp_path / "pyproject.toml").write_text("")
     suite = tmp_path / "benchmarks" / "tiny"
     suite.mkdir(parents=True)
+    for file in (Path(__file__).parents[3] / "benchmarks").glob("*.py"):
+        shutil.copy(file, suite.parent)
     (suite / "bench_one.py").write_text(
-        "from metalforge.core import BenchRow, Measured\n"
+        "from benchmarks.rows import BenchRow\nfrom metalforge.core import Measured\n"
         "def rows():\n"
         "    q = lambda v: Measured(value=v, unit='GB/s', how='test')\n"
         "    yield BenchRow(name='one', value=q(3.0), peer=q(1.5), ceiling=q(6.0))\n"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from metalforge.core.benchmark import load_benchmark
+from benchmarks.rows import load_benchmark
 from metalforge.native.cuda import engine as cuda
 from metalforge.native.cuda.grid import CudaEngine
 from metalforge.native.cuda.solver import CHECKS, REPORTED

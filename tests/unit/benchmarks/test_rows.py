@@ -1,7 +1,7 @@
 import pytest
 
-from metalforge.core import BenchRow, Measured, SpecError, best_of, find_suites
-from metalforge.core.benchmark import rows_in_turns
+from benchmarks.rows import BenchRow, best_of, find_suites, rows_in_turns
+from metalforge.core import Measured, SpecError
 
 RATE = Measured(value=4.0, unit="GB/s", how="test")
 
@@ -54,7 +54,7 @@ def test_suites_are_found_above_and_run(tmp_path):
     suite.mkdir(parents=True)
     (tmp_path / "benchmarks" / "empty").mkdir()
     (suite / "bench_one.py").write_text(
-        "from metalforge.core import BenchRow, Measured\n"
+        "from benchmarks.rows import BenchRow\nfrom metalforge.core import Measured\n"
         "def rows():\n"
         "    q = Measured(value=1.0, unit='1/s', how='test')\n"
         "    yield BenchRow(name='one', value=q, peer=q)\n"

@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .errors import SpecError
-from .plugins import strangers_code
-from .quantities import Measured
+from metalforge.core import Measured, SpecError, strangers_code
 
 STUDENT = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Two-sided 95 % of Student's t, by the number of pairs."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the source tree: one folder per suite, each row with a peer or a ceiling of the same run."""
