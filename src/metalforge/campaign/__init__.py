@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .findings import ERROR_ITEM, Analysis, finding
     from .replanning import Counterfactual, counterfactual
     from .report import sections
+    from .report.downloads import csv_text
     from .report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
     from .report.figure_data import (
         ComparedCampaign,
@@ -42,7 +43,14 @@ if TYPE_CHECKING:
         swaps_of,
     )
     from .report.figure_data_of_run import pipeline_figure, silicon_figure
-    from .report.figures import by_volume, draw_points, draw_systems
+    from .report.figures import (
+        by_volume,
+        draw_curves,
+        draw_histories,
+        draw_points,
+        draw_systems,
+        draw_transition,
+    )
     from .report.figures_of_evidence import Panels, ReportedPeak, draw_evidence
     from .report.html import Raw, box, details, heading, items, note, paragraph, section, table
     from .report.parts import Figures, PeakReport, Report

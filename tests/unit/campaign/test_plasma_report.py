@@ -104,7 +104,7 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
     assert "published" in report.comparison(state.spec, result)
     section = report.sections(shown, {}, "")[1]
     assert all(word in section for word in words)
-    assert {one.name for one in report.draw(shown)} >= {name, "trajectories"}
+    assert {one.name for one in report.draw(shown)} >= {name, "histories"}
 
 
 def test_what_was_found_comes_as_a_file(campaign):

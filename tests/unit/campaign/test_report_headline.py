@@ -101,6 +101,6 @@ def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
     labels = [text.get_text() for text in drawn.figure.axes[1].get_legend().get_texts()]
     assert "5.69254(24)" in "".join(labels)
     # And the peak, which is not established, has no number there.
-    assert "peak, not established" in labels
+    assert "\u03b2c, not established" in labels
     sea = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), betas=(5.68, 5.7), rows=60))
     assert "infinite volume" not in draw_all(Reported(sea))[0].caption

@@ -5,7 +5,7 @@ Numbers are written with all their digits and read back as the same bits.
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import BinaryIO
 
@@ -52,15 +52,21 @@ def write_rows(state: CampaignState, stream: BinaryIO) -> None:
     text.detach()
 
 
-def curves_csv(curves: Mapping[System, TransitionCurve]) -> str:
+def curves_csv(shown: Mapping[System, TransitionCurve]) -> str:
     """Return the curves of all systems with their errors; no line is drawn from one `segment` to the next.
 
     `order` is the order parameter.
     """
+    rows = (
+        (system_name(system), *values)
+        for system, found in shown.items()
+        for values in zip(*(getattr(found, name) for name in CURVE_COLUMNS), strict=True)
+    )
+    return csv_text(("system", *CURVE_COLUMNS), rows)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["system", "coordinate", *CURVE_COLUMNS[1:]])
-    for system, found in curves.items():
-        for values in zip(*(getattr(found, name) for name in CURVE_COLUMNS), strict=True):
-            writer.writerow([system_name(system), *values])
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()

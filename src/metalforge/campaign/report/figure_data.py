@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.theory import System, TheoryWords
-from metalforge.statistics import Estimate
+from metalforge.statistics import Estimate, Value
 
 from .decisions import ResultPart
 from .result import CampaignResult, CampaignSummary, Reported, summary_of
@@ -16,8 +16,8 @@ class TransitionPoint(ResultPart, frozen=True, kw_only=True):
 
     chain: str
     coordinate: float
-    order: Estimate | None
-    chi: Estimate | None
+    order: Estimate | Value | None
+    chi: Estimate | Value | None
 
 
 class TransitionSystem(ResultPart, frozen=True, kw_only=True):
@@ -25,9 +25,9 @@ class TransitionSystem(ResultPart, frozen=True, kw_only=True):
 
     system: System
     points: tuple[TransitionPoint, ...]
-    curve: TransitionCurve | None
-    result: float | None
-    error: float | None
+    curve: TransitionCurve | None = None
+    result: float | None = None
+    error: float | None = None
     established: bool
 
 

@@ -2,11 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState
@@ -49,10 +48,6 @@ class Report(ABC):
         """Return what is known of what is looked for, before anything runs."""
         return ()
 
-    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
-        """Return reweighted curves along the coordinate, by system."""
-        return {}
-
     @abstractmethod
     def curves_csv(self, shown: Reported) -> str:
         """Return the curves as CSV."""
@@ -65,13 +60,9 @@ class Report(ABC):
     def history(self, state: CampaignState, chain: ChainLog) -> ChainHistory:
         """Return the two series by which a chain is looked at."""
 
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the figures of the result, the main one first; none without data."""
-        return []
-
-    def draw_more(self, shown: Reported) -> "list[Drawn]":
-        """Return the figures of the physics that come after those of a comparison."""
-        return []
+    @abstractmethod
+    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+        """Give the figures of the physics that there are data for, the main one first."""
 
     @abstractmethod
     def sections(
@@ -87,8 +78,8 @@ class Report(ABC):
 class PeakReport(Report):
     """Shows the peak of a susceptibility; a theory of its own adds what else there is."""
 
-    evidence_figures: tuple[str, ...] = ()
-    """Names of figures that stand with the evidence besides those of every peak."""
+    own_figures: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names of figures that a theory adds to the sections `transition`, `evidence` and `histories`."""
 
     def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
         """Return the order parameter and chi of each chain."""
@@ -101,10 +92,6 @@ class PeakReport(Report):
     def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
         """Return where others found the peak, within the range."""
         return ()
-
-    def curves(self, state: CampaignState) -> dict[System, TransitionCurve]:
-        """Return the reweighted curves."""
-        return downloads.curves_of(state)
 
     def curves_csv(self, shown: Reported) -> str:
         """Return the curves as CSV."""
@@ -127,18 +114,15 @@ class PeakReport(Report):
         measured = theory.order_of(chain.column)
         return ChainHistory(series, self.labels(state), chain.warmup, measured, theory.order.text)
 
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the order parameter and chi."""
-        from .figures import draw_peak
-
-        return draw_peak(shown)
-
-    def draw_more(self, shown: Reported) -> "list[Drawn]":
-        """Return several systems, histories, and what the peak rests on."""
-        from .figures import draw_systems
+    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+        """Give the order parameter and chi, several systems, histories, and what the peak rests on."""
+        from .figures import draw_histories, draw_systems, draw_transition
         from .figures_of_evidence import draw_evidence
 
-        return draw_systems(shown) + draw_evidence(shown)
+        yield from draw_transition(shown)
+        yield from draw_systems(shown)
+        yield from draw_histories(shown)
+        yield from draw_evidence(shown)
 
     def theory(self, spec: CampaignSpec) -> str:
         """Return the physics in a few words."""
@@ -152,26 +136,19 @@ class PeakReport(Report):
         from .html import section
 
         title, meaning = verdict.verdict(shown)
+        own = {where: [figures.get(name, "") for name in names] for where, names in self.own_figures.items()}
         return [
             sections.headline(shown, title, meaning, theory=self.theory(shown.spec)),
-            sections.transition_section(shown, figures, *self.more_of_transition(figures)),
+            sections.transition_section(shown, figures, *own.get("transition", ())),
             sections.compared_section(beside, figures),
-            sections.evidence_section(shown.result, figures, self.evidence_figures),
+            sections.evidence_section(shown.result, figures, *own.get("evidence", ())),
             *self.more_sections(shown, figures),
-            section("Histories", figures.get("histories", ""), *self.more_of_histories(figures)),
+            section("Histories", figures.get("histories", ""), *own.get("histories", ())),
             sections.points_section(shown, links, self.said_of_points(shown.result)),
         ]
 
-    def more_of_transition(self, figures: Figures) -> list[str]:
-        """Return what stands below the transition."""
-        return []
-
     def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
         """Return sections after the evidence."""
-        return []
-
-    def more_of_histories(self, figures: Figures) -> list[str]:
-        """Return what stands below the histories."""
         return []
 
     def said_of_points(self, result: CampaignResult) -> str:

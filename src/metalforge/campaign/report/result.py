@@ -19,6 +19,7 @@ from metalforge.campaign.store.records import Decided, EnergySpent, StoppedBy
 from metalforge.campaign.theory import System, Theory, TheoryWords
 
 from .decisions import Decisions, ResultPart, decisions_of, faults_of
+from .downloads import curves_of
 from .heads import HeadAccount, accounts_of
 from .points import ChainResult
 from .words import item_text, system_name
@@ -202,7 +203,7 @@ class Reported:
     @cached_property
     def curves(self) -> "Mapping[System, TransitionCurve]":
         """The reweighted curves by system."""
-        return self.spec.theory.report.curves(self.state)
+        return curves_of(self.state)
 
 
 def findings_of(state: CampaignState) -> dict[System, Any]:

@@ -132,7 +132,7 @@ def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> st
     return section("Compared", figures.get("compared", "") or paragraph(f"There is {apart(beside)}."), lines)
 
 
-def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[str] = ()) -> str:
+def evidence_section(result: CampaignResult, figures: Figures, *more: str) -> str:
     """Return the items of every volume, and what they were judged from."""
     parts = [(system_text(volume.system), volume.evidence) for volume in result.systems]
     if result.extrapolation is not None:
@@ -150,7 +150,8 @@ def evidence_section(result: CampaignResult, figures: Figures, more: Sequence[st
         "Evidence",
         paragraph(say("sections.evidence")),
         *tables,
-        *(figures.get(name, "") for name in (*EVIDENCE_FIGURES, *more)),
+        *(figures.get(name, "") for name in EVIDENCE_FIGURES),
+        *more,
         anchor="evidence",
     )
 

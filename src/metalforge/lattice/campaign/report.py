@@ -1,7 +1,8 @@
 """The report of a lattice campaign: the peak of the loop's susceptibility, and what only lattices have."""
 
+from collections.abc import Iterator
 from math import hypot
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from metalforge.campaign import (
     CampaignResult,
@@ -39,7 +40,7 @@ ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B
 class LatticeReport(PeakReport):
     """Shows the transition of a lattice."""
 
-    evidence_figures = ("loop-plane",)
+    own_figures: ClassVar = {"transition": ("plaquette",), "evidence": ("loop-plane",), "histories": ("hmc",)}
 
     def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
         """Return one sentence that compares with the published coupling; nothing with sea quarks or an unknown N_t.
@@ -91,29 +92,23 @@ class LatticeReport(PeakReport):
 
         return super().history(state, chain)._replace(plane=plane_of(loop_of(chain.column), "L"))
 
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the transition and the plaquette."""
-        from .figures import draw_plaquette
-
-        made = super().draw(shown)
-        return [*made, draw_plaquette(shown.result)] if made else []
-
-    def draw_more(self, shown: Reported) -> "list[Drawn]":
-        """Return the figures of a peak with those of links."""
-        from metalforge.campaign import draw_evidence, draw_systems
+    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+        """Give the figures of a peak with those of links."""
+        from metalforge.campaign import draw_evidence, draw_histories, draw_systems, draw_transition
 
         from .advice import TEXTS
-        from .figures import draw_hmc, draw_quarks, loop_planes
+        from .figures import draw_hmc, draw_plaquette, draw_quarks, loop_planes
+        from .quarks import quarks_of
 
-        made = draw_systems(shown)
-        if lattice_of(shown.spec).flavors:
-            from .quarks import quarks_of
-
-            if quarks := quarks_of(shown.state):
-                made.append(draw_quarks(shown.result, quarks))
+        for transition in draw_transition(shown):
+            yield from (transition, draw_plaquette(shown.result))
+        yield from draw_systems(shown)
+        yield from draw_histories(shown)
+        if lattice_of(shown.spec).flavors and (quarks := quarks_of(shown.state)):
+            yield draw_quarks(shown.result, quarks)
         if any("accepted" in chain.values for chain in shown.result.chains):
-            made.append(draw_hmc(shown.result))
-        return made + draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
+            yield draw_hmc(shown.result)
+        yield from draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
 
     def theory(self, spec: CampaignSpec) -> str:
         """Return the physics in a few words."""
@@ -121,14 +116,6 @@ class LatticeReport(PeakReport):
         if not lattice.flavors:
             return "quenched SU(3)"
         return f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
-
-    def more_of_transition(self, figures: Figures) -> list[str]:
-        """Return the plaquette."""
-        return [figures.get("plaquette", "")]
-
-    def more_of_histories(self, figures: Figures) -> list[str]:
-        """Return how HMC ran."""
-        return [figures.get("hmc", "")]
 
     def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
         """Return what only sea quarks have."""

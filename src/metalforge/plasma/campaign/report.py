@@ -1,9 +1,7 @@
 """What a campaign of a plasma found, for people: its verdict, its tables, its figures, its curves as CSV."""
 
-import csv
-import io
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +27,7 @@ from metalforge.campaign import (
     TransitionPoint,
     TransitionSystem,
     box,
+    csv_text,
     details,
     item_text,
     items,
@@ -41,7 +40,7 @@ from metalforge.campaign import (
 )
 from metalforge.core import Paragraphs
 from metalforge.plasma.references import diffusion_scaled, melting_gamma, viscosity_scaled
-from metalforge.statistics import Estimate, with_error
+from metalforge.statistics import Value, with_error
 
 from .analysis import plasma_of, segments_of
 
@@ -183,7 +182,7 @@ class TransportReport(PlasmaReport):
                     (box_of, "curve", exp(at), exp(d), exp(d) * de, exp(v), exp(v) * ve)
                     for at, d, de, v, ve in zip(curve.at, *values, strict=True)
                 ]
-        return _csv(("system", "what", "gamma", "D", "D_error", "eta", "eta_error"), rows)
+        return csv_text(("system", "what", "gamma", "D", "D_error", "eta", "eta_error"), rows)
 
     def figure(self, shown: Reported) -> TransitionFigure:
         """Return D* (as the order) and eta* (as chi) along ln Gamma as measured."""
@@ -196,8 +195,8 @@ class TransportReport(PlasmaReport):
                     TransitionPoint(
                         chain=f"{point.trajectories} at {exp(point.at):.4g}",
                         coordinate=point.abscissa,
-                        order=_as_estimate(point.diffusion, point.diffusion_error, point.segments),
-                        chi=_as_estimate(point.viscosity, point.viscosity_error, point.segments),
+                        order=_value(point.diffusion, point.diffusion_error),
+                        chi=_value(point.viscosity, point.viscosity_error),
                     )
                 )
             if (found := volume.details.curve) is not None:
@@ -217,12 +216,13 @@ class TransportReport(PlasmaReport):
             )
         return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(), known=known)
 
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the curves, and histories of trajectories."""
-        from .figures import draw_histories, draw_transport
+    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+        """Give the curves, and histories of trajectories."""
+        from metalforge.campaign import draw_curves, draw_histories
 
-        points = any(volume.details.points for volume in shown.result.systems)
-        return [*([draw_transport(self.figure(shown))] if points else []), *draw_histories(shown.state)]
+        if any(volume.details.points for volume in shown.result.systems):
+            yield draw_curves("transport", [("", self.figure(shown))], paragraphs=TEXTS, scale="log")
+        yield from draw_histories(shown)
 
 
 class FreezingReport(PlasmaReport):
@@ -280,7 +280,7 @@ class FreezingReport(PlasmaReport):
             for volume in shown.result.systems
             for o in volume.details.trajectories
         ]
-        return _csv(("system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"), rows)
+        return csv_text(("system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"), rows)
 
     def figure(self, shown: Reported) -> TransitionFigure:
         """Return the rates by which crystals grow, along ln Gamma as measured."""
@@ -288,12 +288,7 @@ class FreezingReport(PlasmaReport):
         for volume in shown.result.systems:
             found = volume.details
             points = [
-                TransitionPoint(
-                    chain=one.chain,
-                    coordinate=log(one.gamma),
-                    order=_as_estimate(1e4 * one.rate, 0.0, one.segments),
-                    chi=None,
-                )
+                TransitionPoint(chain=one.chain, coordinate=log(one.gamma), order=_value(1e4 * one.rate, 0.0), chi=None)
                 for one in found.trajectories
                 if one.rate is not None
             ]
@@ -307,12 +302,13 @@ class FreezingReport(PlasmaReport):
         )
         return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(published,))
 
-    def draw(self, shown: Reported) -> "list[Drawn]":
-        """Return the rates, and histories of trajectories."""
-        from .figures import draw_freezing, draw_histories
+    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+        """Give the rates, and histories of trajectories."""
+        from metalforge.campaign import draw_curves, draw_histories
 
-        rates = any(volume.details.trajectories for volume in shown.result.systems)
-        return [*([draw_freezing(self.figure(shown))] if rates else []), *draw_histories(shown.state)]
+        if any(volume.details.trajectories for volume in shown.result.systems):
+            yield draw_curves("freezing", [("", self.figure(shown))], paragraphs=TEXTS)
+        yield from draw_histories(shown)
 
 
 def _trajectories(state: CampaignState, result: CampaignResult, downloads: str, figures: Figures) -> str:
@@ -333,32 +329,12 @@ def _trajectories(state: CampaignState, result: CampaignResult, downloads: str, 
         if c.abandoned
     ]
     shown = details(f"All {len(rows)} trajectories", table(columns, rows))
-    return section("Every trajectory", figures.get("trajectories", ""), shown, *given_up, downloads)
+    return section("Every trajectory", figures.get("histories", ""), shown, *given_up, downloads)
 
 
-def _system(
-    volume: SystemResult,
-    points: Iterable[TransitionPoint],
-    *,
-    curve: TransitionCurve | None = None,
-    result: float | None = None,
-    error: float | None = None,
-) -> TransitionSystem:
-    return TransitionSystem(
-        system=volume.system,
-        points=tuple(points),
-        curve=curve,
-        result=result,
-        error=error,
-        established=volume.established,
-    )
+def _value(mean: float, error: float) -> Value:
+    return Value(mean=mean, error=error, tau_int=None)
 
 
-def _as_estimate(mean: float, error: float, n: int) -> Estimate:
-    return Estimate(mean=mean, error=error, error_error=0.0, tau_int=0.5, tau_int_error=0.0, window=0, n=n)
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue()
+def _system(volume: SystemResult, points: list[TransitionPoint], **found: Any) -> TransitionSystem:
+    return TransitionSystem(system=volume.system, points=tuple(points), established=volume.established, **found)
