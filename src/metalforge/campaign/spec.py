@@ -16,11 +16,10 @@ import msgspec
 from metalforge.core import SpecError, UnknownNameError, load_files, load_named_files, opened, plugin_folder
 
 from .orderings import AUTO, arrange, ordering_of
-from .spec_table import SpecTable
 from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
-from .theory import GROUP, System, Theory, TheoryField, decoded, find_theory, theory_names
+from .theory import GROUP, SpecTable, System, Theory, TheoryField, decoded, find_theory, theory_names
 
 EARLY, FULL = "early-warm-up", "full-warm-up"
 PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}

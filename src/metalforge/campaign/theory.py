@@ -5,20 +5,16 @@ A *system* is what chains are of (a grid of some extents; a box of so many bodie
 for: a peak, a curve or a crossing. A theory says what its systems are, moves a chain from one configuration to the
 next, and names what is measured; from there a campaign plans, journals, resumes, judges and reports by itself.
 
-    class Ising(Theory, frozen=True, kw_only=True, tag="ising"):       # the table [ising]
-        ...
-
-    register_theory(Ising)
-
-The built-in ones are found like anybody's, by the entry-point group `metalforge.theories`. `examples/ising.py` is a
-whole theory in one file. Most methods have a default that suits a chain of arrays (`array_chain`) whose order parameter
-has a peak; a theory with engines or targets of its own replaces more of them.
+`examples/ising.py` is a whole theory in one file. Most methods have a default that suits a chain of arrays
+(`array_chain`) whose order parameter has a peak; a theory with engines or targets of its own replaces more of them.
+The built-in ones are found like anybody's, by the entry-point group `metalforge.theories`.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +23,7 @@ from numpy.typing import NDArray
 from metalforge.core import (
     FILES,
     Measurements,
+    Observable,
     PluginError,
     SpecError,
     UnknownNameError,
@@ -37,16 +34,6 @@ from metalforge.core import (
     observables_of,
     plugin_names,
 )
-
-from .spec_table import Described as Described
-from .spec_table import Floats as Floats
-from .spec_table import OrderParameter as OrderParameter
-from .spec_table import Place as Place
-from .spec_table import SpecTable
-from .spec_table import Start as Start
-from .spec_table import System as System
-from .spec_table import TheoryWords as TheoryWords
-from .spec_table import WideWork as WideWork
 
 if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from metalforge.core import Advisor, ExpectedPeak
@@ -66,9 +53,80 @@ NOTES = {
     "observe_every": ("Updates from one measurement of them to the next; rows between repeat the last", "updates"),
 }
 """What is said of the fields that every theory has."""
+System: TypeAlias = tuple[int, ...]
+"""Names a system."""
+Start: TypeAlias = str
+"""Where a chain begins: a word of its theory, such as hot or cold."""
+Floats: TypeAlias = NDArray[np.float64]
 Target: TypeAlias = Literal["peak", "curve", "crossing"]
 Configuration: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a chain, by name."""
+
+
+class SpecTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; `LEAST` bounds its numbers from below."""
+
+    LEAST: ClassVar[dict[str, float]] = {}
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if isinstance(value := getattr(self, name), float) and not isfinite(value):
+                raise SpecError(f"`{name}` must be a finite number. Got {value}")
+        for path, least in self.LEAST.items():
+            value = getattr(self, path.rpartition(".")[2])
+            if value is not None and not (isfinite(value) and value >= least):
+                raise SpecError(f"`{path}` must be at least {least:g}. Got {value}")
+
+
+class TheoryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a campaign is spoken of, on pages and in figures; symbols as text."""
+
+    coordinate: str
+    axis: str
+    """The coordinate as the label of an axis."""
+    coupling: str
+    """What people give instead of the coordinate, and `coupling_like` some."""
+    coupling_like: str
+    system: str
+    system_like: str
+    found: str
+    """What a campaign finds, and `missing` that it has not."""
+    missing: str
+    error_of: str
+    """What a target error is the error of, after a number."""
+    figure: str
+    """The title of the main figure, and what its two halves show: "" for none."""
+    shows: tuple[str, str]
+    columns: tuple[str, str, str]
+    """The coordinate and what is shown, as names of columns in files."""
+    chain: str = "chain"
+    chains: str = "Chains"
+    update: str = "update"
+
+
+class WideWork(NamedTuple):
+    """Updates of an order at least and at most, and how many times longer visits are than elsewhere."""
+
+    least: int
+    most: int
+    visit: int
+
+
+class OrderParameter(NamedTuple):
+    """An order parameter as text and figures write it, its square, and what times its variance is chi."""
+
+    text: str
+    math: str
+    square: str
+    volume: str = "V"
+
+
+class Place(NamedTuple):
+    """Where a chain is: its system, its value of the coordinate, and where it began."""
+
+    system: System
+    at: float
+    start: Start
 
 
 class _AnyTheory:
@@ -171,13 +229,9 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Return it with other ends of the coordinate."""
         raise SpecError(f"the range of `[{self.table()}]` is said in the spec\nhint: change the file")
 
-    def size_of(self, system: System) -> int:
-        """Return the work of an update, in units that are alike for all systems: sites, for example."""
-        return int(np.prod(system))
-
     def bytes_of(self, system: System) -> int:
         """Return what one chain of a system takes in memory."""
-        return 64 * self.size_of(system)
+        return 64 * prod(system)
 
     def check(self, spec: "CampaignSpec") -> None:
         """Raise where another table of the spec does not go with this one."""
@@ -228,10 +282,6 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
     def update(self, arrays: Configuration, place: Place, numbers: np.random.Generator) -> Mapping[str, float]:
         """Move the arrays by one update, in place, and return its row; all random numbers are from `numbers`."""
         raise self._lacks("update")
-
-    def unsound(self, arrays: Configuration, place: Place) -> str:
-        """Return why no sound chain has such arrays; empty where they may be right."""
-        return ""
 
     def start_of(self, number: int) -> Start:
         """Return where the chain of this number begins, unless somebody wants another start."""
@@ -295,7 +345,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     def volume_of(self, system: System) -> int:
         """Return what the variance of the order parameter is multiplied by to give its susceptibility."""
-        return int(np.prod(system))
+        return prod(system)
 
     def warmup_columns(self, columns: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
         """Return the two series by which the end of a warm-up is judged."""
@@ -303,7 +353,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     def variance_of_energy(self, system: System) -> float:
         """Return about the variance of E where nothing was measured yet."""
-        return float(self.size_of(system))
+        return float(prod(system))
 
     def reach_of(self, system: System) -> float | None:
         """Return how far along the coordinate a chain can be reweighted, 1 / sd(E); None where it cannot."""
@@ -314,12 +364,10 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """The columns whose recent means are shown beside each chain while a campaign runs."""
         return ()
 
-    def described(self, name: str) -> Described:
-        """Return how a column is shown."""
+    def described(self, name: str) -> Observable:
+        """Return how a column is shown: as the observable of this name, if there is one."""
         found = observables_of(self.table()).get(name)
-        if found is None:
-            return Described(name, name)
-        return Described(name, found.label, found.error, found.transform, found.text)
+        return found or Observable(name=name, label=name, measure=lambda seen: None)
 
     def quoted(self, value: float, error: float) -> tuple[float, float]:
         """Return a result of the coordinate, and its error, as what is quoted."""
@@ -377,7 +425,7 @@ class SizeLaw:
 
     def height_at(self, system: System) -> float:
         """Return the size against which the height of a peak is drawn."""
-        return float(np.prod(system))
+        return float(prod(system))
 
     def holds(self, system: System) -> bool:
         """Return whether a system is expected on the line."""

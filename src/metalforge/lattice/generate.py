@@ -230,7 +230,10 @@ class Generation:
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
-            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(tuple(dict.fromkeys(also)))},
+            observables={
+                o.name: value_of(o.transform(np.array(self.series[o.name])), error=o.error)
+                for o in named(tuple(dict.fromkeys(also)))
+            },
             n_measurements=self.measured,
             updates_per_second=self.progress.updates / self.progress.seconds if self.progress.seconds else 0.0,
             threads=self.chain.field.engine.threads,
@@ -256,5 +259,5 @@ def _value(
     """Return the estimate of a series, or the bare number where it is too short for an error."""
     values = np.asarray(series, np.float64)
     if values.size < MIN_LENGTH:
-        return Value(mean=bare(values), error=None, tau_int=None)
+        return Value(mean=bare(values))
     return Value.of(estimate(values))

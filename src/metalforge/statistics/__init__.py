@@ -9,7 +9,7 @@ from metalforge.core import on_demand
 
 from .estimate import Estimate, with_error
 from .gamma import autocorrelation, gamma_method, gamma_method_derived
-from .histograms import Joint, RunSummary
+from .histograms import Joint
 from .mbar import NotLocated
 from .peak import Peak, locate_peak
 from .reweight import BetaRun, ReweightedCurve, combine, reweight
@@ -17,17 +17,16 @@ from .susceptibility import ChiralSusceptibility, chiral_susceptibility, suscept
 from .thermalisation import HotColdAgreement, Truncation, hot_cold_agreement, mser
 
 if TYPE_CHECKING:
-    from .estimate import MIN_LENGTH
+    from .estimate import MIN_LENGTH, Value
     from .exchange_traffic import Traffic, traffic
-    from .gamma import lagged_sums, pooled_tau
+    from .gamma import lagged_sums, pooled_tau, value_of
     from .histograms import BEYOND, MIN_EFFECTIVE, ChainRows, join, variance
     from .mbar import pair_overlap
     from .obs import to_obs
     from .peak import half_width, refined_maxima
-    from .resample import Resampled, block_length, bootstrap, jackknife
+    from .resample import Resampled, block_length, bootstrap
     from .reweight import MIN_OVERLAP
     from .susceptibility import kurtosis
-    from .values import Value, value_of
 
 __all__ = [
     "BetaRun",
@@ -39,7 +38,6 @@ __all__ = [
     "Peak",
     "Resampled",
     "ReweightedCurve",
-    "RunSummary",
     "Truncation",
     "autocorrelation",
     "block_length",
@@ -49,7 +47,6 @@ __all__ = [
     "gamma_method",
     "gamma_method_derived",
     "hot_cold_agreement",
-    "jackknife",
     "locate_peak",
     "mser",
     "reweight",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -35,6 +35,19 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return for example ``0.54922(17), tau_int 3.30(42), window 14, n 2000``."""
         tau = with_error(self.tau_int, self.tau_int_error)
         return f"{with_error(self.mean, self.error)}, tau_int {tau}, window {self.window}, n {self.n}"
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean with its error and integrated autocorrelation time; None where there are too few measurements for them."""
+
+    mean: float
+    error: float | None = None
+    tau_int: float | None = None
+
+    @classmethod
+    def of(cls, found: Estimate) -> Self:
+        """Return an estimate as it is quoted."""
+        return cls(mean=found.mean, error=found.error, tau_int=found.tau_int)
 
 
 def with_error(value: float, error: float) -> str:

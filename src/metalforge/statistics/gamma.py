@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.core import SpecError
 
-from .estimate import Estimate, Floats, as_matrix, as_series
+from .estimate import MIN_LENGTH, Estimate, Floats, Value, as_matrix, as_series
 
 DEFAULT_S = 2.0
 """Ratio of exponential to integrated autocorrelation time assumed by the window; the default of pyerrors.
@@ -46,8 +46,6 @@ Wolff's own program uses 1.5. A larger S sums further: less bias from slow modes
 
 ROUNDING = 1e-12
 """A projected series smaller than this, relative to its parts, is what is left of numbers that cancel."""
-
-
 POOLED_WINDOW = 6.0
 """Lags summed, in tau: exp(-6) of an exponential tail is left out."""
 MOST_LAGS = 4096
@@ -66,11 +64,23 @@ def gamma_method(series: ArrayLike, s: float = DEFAULT_S) -> Estimate:
         The series is not one-dimensional, real, finite and at least 5 long, or `s` is negative.
     """
     x = as_series(series)
-    return _estimate(float(np.mean(x)), _deviations(x), _checked(s))
+    if not (np.isfinite(s) and s >= 0):
+        raise SpecError(
+            f"`s` must be >= 0 and finite. Got {s}\nhint: 1.5 to 2.5 suits most chains; 0 means uncorrelated"
+        )
+    return _estimate(float(np.mean(x)), _deviations(x), float(s))
+
+
+def value_of(rows: Floats, *, error: bool, fewest: int = MIN_LENGTH) -> Value | None:
+    """Return the mean of the finite rows as it is quoted; with an `error`, None where there are fewer than `fewest`."""
+    found = rows[np.isfinite(rows)]
+    if error:
+        return Value.of(gamma_method(found)) if found.size >= fewest else None
+    return Value(mean=float(found.mean())) if found.size else None
 
 
 def gamma_method_derived(
-    series_matrix: ArrayLike | Sequence[ArrayLike], function: Callable[[Floats], float], s: float = DEFAULT_S
+    series_matrix: ArrayLike | Sequence[ArrayLike], function: Callable[[Floats], float]
 ) -> Estimate:
     r"""Return ``function`` of several means, with the error of its linear approximation.
 
@@ -89,7 +99,6 @@ def gamma_method_derived(
         Takes the vector of means, gives one number; smooth on the scale of the means' errors.
     """
     x = as_matrix(series_matrix)
-    checked_s = _checked(s)
     means = np.mean(x, axis=1)
     deviations = np.stack([_deviations(row) for row in x])
     spreads = np.std(deviations, axis=1)
@@ -97,7 +106,7 @@ def gamma_method_derived(
     projected = gradient @ deviations
     if np.std(projected) <= ROUNDING * float(np.abs(gradient) @ spreads):
         projected = np.zeros_like(projected)
-    return _estimate(_value(function, means), projected, checked_s)
+    return _estimate(_value(function, means), projected, DEFAULT_S)
 
 
 def autocorrelation(series: ArrayLike) -> Floats:
@@ -107,14 +116,6 @@ def autocorrelation(series: ArrayLike) -> Floats:
     if gamma[0] == 0:
         raise SpecError("`series` must fluctuate to have an autocorrelation. Got a constant series")
     return np.asarray(gamma / gamma[0], dtype=np.float64)
-
-
-def _checked(s: float) -> float:
-    if not (np.isfinite(s) and s >= 0):
-        raise SpecError(
-            f"`s` must be >= 0 and finite. Got {s}\nhint: 1.5 to 2.5 suits most chains; 0 means uncorrelated"
-        )
-    return float(s)
 
 
 def _deviations(x: Floats) -> Floats:

@@ -18,7 +18,6 @@ variance for an exponential autocorrelation, and B blocks scatter about a mean o
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,27 +52,13 @@ class ChainRows:
     group: str = ""
 
 
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run entered: its length, tau_int and the block it was resampled in.
-
-    `pull` is (own <E> - joint <E>) / error of the own one: it should scatter around 0 by less than 1.
-    """
-
-    beta: float
-    n: int
-    tau_int: float
-    block: int
-    pull: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Joint:
     """Chains joined: tables of bins by block, and the mixture's logarithm in each bin, for the data and replicas.
 
     `sums` has shape (blocks, bins), rows already multiplied by 1 / (2 tau); `tables` (moments, 1 + replicas, bins), the
     data first, each replica's over its mixture; `log_mixture` (bins) is that of the data. The observable is counted
-    from `centre`, E from `origin`; `f` are the free energies at the `coordinates`. `runs` and `overlaps` (of
-    neighbours) are what `reweight.combine` notes.
+    from `centre`, E from `origin`; `f` are the free energies at the `coordinates`.
     """
 
     coordinates: Floats
@@ -89,8 +74,6 @@ class Joint:
     draw_of_block: NDArray[np.int64]
     """Which weight each block is given in a replica: one of its own, or that of its time in a group."""
     blocking: Floats
-    runs: tuple[RunSummary, ...] = ()
-    overlaps: tuple[float, ...] = ()
 
     def moments(self, betas: Floats) -> Floats:
         """Return <(O - centre)^m>, m = 0 .. 4, of shape (moments, 1 + replicas, betas); m = 0 gives 1."""

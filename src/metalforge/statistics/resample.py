@@ -1,4 +1,4 @@
-"""Errors of any estimator by resampling whole blocks: the binned jackknife and the block bootstrap.
+"""Errors of any estimator by resampling whole blocks of a chain: the block bootstrap.
 
 Use them where the Gamma method's linear approximation is in doubt (ratios with a noisy denominator, medians, fits,
 positions of maxima). Blocks stand in for independent measurements, so their length decides the error. Blocks of
@@ -34,16 +34,13 @@ class Resampled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """An estimator's value on all the data, with its resampling error.
 
     `bias` is the resampling estimate of E[value] - truth; `value` is not corrected for it. `block` is the block
-    length in measurements, `n_blocks` how many the series holds, `n_resamples` how often the estimator ran.
+    length in measurements.
     """
 
     value: float
     error: float
     bias: float
-    method: str
     block: int
-    n_blocks: int
-    n_resamples: int
 
 
 def block_length(tau_int: float, n: int) -> int:
@@ -62,46 +59,6 @@ def block_length(tau_int: float, n: int) -> int:
     return max(1, min(int(np.ceil(2 * (tau_int**2 * n) ** (1.0 / 3.0))), n // MIN_BLOCKS))
 
 
-def jackknife(
-    data: ArrayLike | Sequence[ArrayLike], estimator: Callable[[Floats], float], *, bin_size: int | None = None
-) -> Resampled:
-    r"""Return ``estimator(data)`` with its binned jackknife error.
-
-    With theta_i the estimator on all but bin i of B bins,
-
-        error^2 = (B - 1)/B sum_i (theta_i - mean theta)^2,      bias = (B - 1)(mean theta - theta)
-
-    (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982). The oldest measurements that do
-    not fill a bin are left out of the bins; `value` uses all.
-
-    Parameters
-    ----------
-    data
-        A series of length n, or an array (observables, n) measured on the same configurations.
-    estimator
-        Takes an array like `data` with fewer measurements along the last axis, gives one number.
-    bin_size
-        Measurements in a bin; from the largest tau_int among the series unless told.
-    """
-    x = _as_data(data)
-    n = x.shape[-1]
-    size = _checked_block(bin_size, x)
-    n_bins = n // size
-    kept = x[..., n - n_bins * size :]
-    labels = np.repeat(np.arange(n_bins), size)
-    leave_one_out = np.array([_run(estimator, kept[..., labels != i]) for i in range(n_bins)])
-    centre = float(np.mean(leave_one_out))
-    return Resampled(
-        value=_run(estimator, x),
-        error=float(np.sqrt((n_bins - 1) / n_bins * np.sum((leave_one_out - centre) ** 2))),
-        bias=(n_bins - 1) * (centre - _run(estimator, kept)),
-        method="jackknife",
-        block=size,
-        n_blocks=n_bins,
-        n_resamples=n_bins,
-    )
-
-
 def bootstrap(
     data: ArrayLike | Sequence[ArrayLike],
     estimator: Callable[[Floats], float],
@@ -114,8 +71,10 @@ def bootstrap(
 
     Parameters
     ----------
-    data, estimator
-        As for `jackknife`; the resampled arrays have the shape of `data`.
+    data
+        A series of length n, or an array (observables, n) measured on the same configurations.
+    estimator
+        Takes an array of the shape of `data`, gives one number.
     rng
         A generator, or a seed for one: the same seed gives the same error.
     block
@@ -125,19 +84,19 @@ def bootstrap(
     n = x.shape[-1]
     if n_resamples < 2:
         raise SpecError(f"`n_resamples` must be at least 2. Got {n_resamples}\nhint: 200 gives the error to 5 %")
-    length = _checked_block(block, x)
+    if block is None:
+        block = block_length(max(gamma_method(row).tau_int for row in np.atleast_2d(x)), n)
+    elif not 1 <= block <= n // 2:
+        raise SpecError(f"blocks must hold between 1 and {n // 2} of the {n} measurements. Got {block}")
     generator = np.random.default_rng(rng)
-    values = np.array([_run(estimator, x[..., block_indices(n, length, generator)]) for _ in range(n_resamples)])
+    values = np.array([_run(estimator, x[..., block_indices(n, block, generator)]) for _ in range(n_resamples)])
     value = _run(estimator, x)
     return Resampled(
         value=value,
         # Resamples scatter about a mean from the same data: a factor sqrt(B / (B - 1)) for B blocks.
-        error=float(np.sqrt(n / (n - length)) * np.std(values, ddof=1)),
+        error=float(np.sqrt(n / (n - block)) * np.std(values, ddof=1)),
         bias=float(np.mean(values)) - value,
-        method="bootstrap",
-        block=length,
-        n_blocks=n // length,
-        n_resamples=n_resamples,
+        block=block,
     )
 
 
@@ -156,15 +115,6 @@ def block_indices(n: int, block: int, rng: np.random.Generator) -> NDArray[np.in
 def _as_data(data: ArrayLike | Sequence[ArrayLike]) -> Floats:
     several = isinstance(data, list | tuple) and len(data) > 0 and np.ndim(data[0]) > 0
     return as_matrix(data, "data") if several or np.ndim(data) == 2 else as_series(data, "data")  # type: ignore[arg-type]
-
-
-def _checked_block(block: int | None, x: Floats) -> int:
-    n = x.shape[-1]
-    if block is None:
-        return block_length(max(gamma_method(row).tau_int for row in np.atleast_2d(x)), n)
-    if not 1 <= block <= n // 2:
-        raise SpecError(f"blocks must hold between 1 and {n // 2} of the {n} measurements. Got {block}")
-    return int(block)
 
 
 def _run(estimator: Callable[[Floats], float], sample: Floats) -> float:

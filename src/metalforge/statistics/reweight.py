@@ -10,7 +10,7 @@ n / (2 tau_int) samples, with the larger tau_int of E and O.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,7 @@ from metalforge.core import SpecError
 
 from .estimate import Floats, as_series
 from .gamma import gamma_method
-from .histograms import BINS_PER_SPREAD, MIN_EFFECTIVE, ChainRows, Joint, RunSummary, join, variance
+from .histograms import BINS_PER_SPREAD, MIN_EFFECTIVE, ChainRows, Joint, join, variance
 from .mbar import pair_overlap
 from .susceptibility import checked_volume, kurtosis
 
@@ -75,15 +75,22 @@ def combine(
     if n_bootstrap < 2:
         raise SpecError(f"`n_bootstrap` must be at least 2. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
     chains = sorted((_checked(run) for run in runs), key=lambda chain: chain.beta)
-    shared = [pair_overlap(a.beta, a.energy, b.beta, b.energy) for a, b in pairwise(chains)]
-    for (low, high), overlap in zip(pairwise(chains), shared, strict=True):
-        if overlap < MIN_OVERLAP:
+    for low, high in pairwise(chains):
+        if (overlap := pair_overlap(low.beta, low.energy, high.beta, high.energy)) < MIN_OVERLAP:
             raise SpecError(
                 f"neighbouring runs must overlap by at least {MIN_OVERLAP}. Got {overlap:.2g} between "
                 f"beta = {low.beta:g} and {high.beta:g}\nhint: add a run near beta = {(low.beta + high.beta) / 2:.6g}"
             )
     joint = join(chains, np.random.default_rng(rng), n_bootstrap, bins_per_spread)
-    return replace(joint, runs=_summaries(joint, chains), overlaps=tuple(shared))
+    for chain, pull in zip(chains, joint.pulls(chains)[0], strict=True):
+        if abs(pull) > MAX_PULL:
+            raise SpecError(
+                f"run at beta = {chain.beta:g}: its <E> = {chain.energy.mean():.6g} is {abs(pull):.1f} standard errors "
+                "from the one that all runs together give there\nhint: E must be the action divided by beta, for the "
+                "Wilson action sum_p (1 - Re tr U_p/3) over the whole lattice (not a density, not beta times it, not "
+                "the plaquette), from a thermalised chain at that beta"
+            )
+    return joint
 
 
 def reweight(joint: Joint, betas: ArrayLike, *, spatial_volume: float) -> ReweightedCurve:
@@ -153,20 +160,3 @@ def _checked(run: BetaRun) -> ChainRows:
         return ChainRows(float(run.beta), energy, observable, tau, block_length(tau, energy.size))
     except SpecError as cause:
         raise SpecError(f"run at beta = {run.beta:g}: {cause}") from cause
-
-
-def _summaries(joint: Joint, chains: Sequence[ChainRows]) -> tuple[RunSummary, ...]:
-    """Return how each run entered, if its <E> is what all of them together give there."""
-    pulls = joint.pulls(chains)[0]
-    for chain, pull in zip(chains, pulls, strict=True):
-        if abs(pull) > MAX_PULL:
-            raise SpecError(
-                f"run at beta = {chain.beta:g}: its <E> = {chain.energy.mean():.6g} is {abs(pull):.1f} standard errors "
-                "from the one that all runs together give there\nhint: E must be the action divided by beta, for the "
-                "Wilson action sum_p (1 - Re tr U_p/3) over the whole lattice (not a density, not beta times it, not "
-                "the plaquette), from a thermalised chain at that beta"
-            )
-    return tuple(
-        RunSummary(beta=chain.beta, n=chain.energy.size, tau_int=chain.tau, block=chain.block, pull=float(pull))
-        for chain, pull in zip(chains, pulls, strict=True)
-    )

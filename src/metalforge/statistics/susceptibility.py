@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 from metalforge.core import SpecError
 
 from .estimate import Estimate, Floats, as_series
-from .gamma import DEFAULT_S, gamma_method, gamma_method_derived
+from .gamma import gamma_method, gamma_method_derived
 
 
-def susceptibility(abs_loop: ArrayLike, spatial_volume: float, s: float = DEFAULT_S) -> Estimate:
+def susceptibility(abs_loop: ArrayLike, spatial_volume: float) -> Estimate:
     """Return V_s (<|L|^2> - <|L|>^2) of the series `abs_loop` of |L|, with its Gamma-method error.
 
     The variance is the plain one, divided by n: the fraction 2 tau_int / n by which it falls short is left in, being
@@ -38,7 +38,7 @@ def susceptibility(abs_loop: ArrayLike, spatial_volume: float, s: float = DEFAUL
     volume = checked_volume(spatial_volume)
     # About the sample mean the same expression loses no digits; the shift is a constant and changes no error.
     y = x - np.mean(x)
-    return gamma_method_derived([y, y**2], lambda m: float(volume * (m[1] - m[0] ** 2)), s)
+    return gamma_method_derived([y, y**2], lambda m: float(volume * (m[1] - m[0] ** 2)))
 
 
 class ChiralSusceptibility(NamedTuple):

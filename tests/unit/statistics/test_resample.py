@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics import block_length, bootstrap, gamma_method, gamma_method_derived, jackknife
+from metalforge.statistics import block_length, bootstrap, gamma_method, gamma_method_derived
 from metalforge.statistics.resample import block_indices
 from reference.statistics import ar1
 
@@ -16,41 +16,13 @@ def ratio(sample):
 PAIR = np.stack([5.0 + ar1(0.8, 8000, 1), 3.0 + 0.5 * ar1(0.8, 8000, 1) + ar1(0.5, 8000, 2)])
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        jackknife,
-        lambda x, f: bootstrap(x, f, rng=3, n_resamples=400),
-    ],
-    ids=["jackknife", "bootstrap"],
-)
-def test_resampling_and_the_gamma_method_agree_on_a_nonlinear_function(method):
+def test_resampling_and_the_gamma_method_agree_on_a_nonlinear_function():
     linear = gamma_method_derived(PAIR, lambda m: m[0] / m[1])
-    got = method(PAIR, ratio)
+    got = bootstrap(PAIR, ratio, rng=3, n_resamples=400)
     assert got.value == pytest.approx(linear.mean, rel=1e-12)
     # Each error is known to about sqrt(b / 2n) = 7 %, the bootstrap's spread to another 3.5 %.
     assert got.error == pytest.approx(linear.error, rel=0.25)
     assert abs(got.bias) < got.error
-
-
-def test_single_measurement_bins_give_the_standard_error_exactly():
-    x = ar1(0.0, 500, 4)
-    got = jackknife(x, np.mean, bin_size=1)
-    assert got.error == pytest.approx(np.std(x, ddof=1) / math.sqrt(500), rel=1e-10)
-    assert got.bias == pytest.approx(0.0, abs=1e-12)
-    assert (got.n_blocks, got.n_resamples, got.method) == (500, 500, "jackknife")
-
-
-def test_the_jackknife_knows_the_bias_of_the_plain_variance():
-    x = ar1(0.0, 400, 5)
-    got = jackknife(x, np.var, bin_size=1)
-    assert got.value - got.bias == pytest.approx(np.var(x, ddof=1), rel=1e-10)
-
-
-def test_leftover_measurements_are_dropped_from_the_old_end():
-    x = np.concatenate([[1e6] * 3, ar1(0.0, 100, 6)])
-    assert jackknife(x, np.mean, bin_size=10).error < 1.0
-    assert jackknife(x, np.mean, bin_size=10).value == np.mean(x)
 
 
 def test_the_error_of_a_correlated_mean_is_right_and_single_measurements_fail():
@@ -94,9 +66,10 @@ def test_block_length_follows_tau_and_length():
     assert block_length(2.0, 8 * 2000) == 2 * block_length(2.0, 2000)
     assert block_length(0.5, 100) == 6
     x = ar1(0.9, 5000, 10)
-    assert jackknife(x, np.mean).block == block_length(gamma_method(x).tau_int, 5000)
+    found = bootstrap(x, np.mean, rng=1, n_resamples=2)
+    assert found.block == block_length(gamma_method(x).tau_int, 5000)
     # The slowest series sets the blocks for all.
-    assert jackknife([x, ar1(0.0, 5000, 11)], ratio_of_squares).block == jackknife(x, np.mean).block
+    assert bootstrap([x, ar1(0.0, 5000, 11)], ratio_of_squares, rng=1, n_resamples=2).block == found.block
 
 
 @pytest.mark.parametrize("tau", [0.5, 0.9, 3.3, 40.0])
@@ -128,10 +101,10 @@ def test_fixed_blocks_are_runs_of_neighbours(n, block):
         (lambda: block_length(50.0, 300), "at least 15 tau_int"),
         (lambda: bootstrap(np.arange(9.0), np.mean, rng=1, n_resamples=1), "n_resamples"),
         (lambda: bootstrap(np.arange(9.0), np.mean, rng=1, block=5), "between 1 and 4"),
-        (lambda: jackknife(np.arange(9.0), np.mean, bin_size=0), "between 1 and 4"),
-        (lambda: jackknife(ar1(0, 99, 1), lambda x: math.nan), "finite number on every resample"),
-        (lambda: jackknife([1.0, math.nan, 3.0, 4.0, 5.0], np.mean), "finite"),
-        (lambda: jackknife([np.ones(9), np.ones(8)], ratio), "one length"),
+        (lambda: bootstrap(np.arange(9.0), np.mean, rng=1, block=0), "between 1 and 4"),
+        (lambda: bootstrap(ar1(0, 99, 1), lambda x: math.nan, rng=1), "finite number on every resample"),
+        (lambda: bootstrap([1.0, math.nan, 3.0, 4.0, 5.0], np.mean, rng=1), "finite"),
+        (lambda: bootstrap([np.ones(9), np.ones(8)], ratio, rng=1), "one length"),
     ],
 )
 def test_unfit_input_is_refused_in_words(call, message):

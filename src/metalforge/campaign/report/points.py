@@ -79,7 +79,7 @@ def _values(theory: Theory, chain: ChainLog, names: Iterable[str]) -> dict[str, 
         name: value
         for name in names
         if (shown := theory.described(name)).label
-        and (value := value_of(shown, chain.column(name), fewest=FEWEST_ROWS)) is not None
+        and (value := value_of(shown.transform(chain.column(name)), error=shown.error, fewest=FEWEST_ROWS)) is not None
     }
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import Described, SizeLaw
+from metalforge.campaign.theory import SizeLaw
+from metalforge.core import Observable
 from metalforge.statistics import with_error
 
 from .figure_data import COMPARED, ComparedCampaign, apart
@@ -188,7 +189,7 @@ def points_section(shown: Reported, downloads: str, said: str = "") -> str:
     return section(f"Every {words.chain}", table(columns, rows), about, *given_up, downloads)
 
 
-def _value(chain: ChainResult, observable: Described) -> str:
+def _value(chain: ChainResult, observable: Observable) -> str:
     found = chain.values.get(observable.name)
     return "-" if found is None else (observable.text or with_error)(found.mean, found.error or 0.0)
 

@@ -12,7 +12,7 @@ journal, as it takes visits.
 """
 
 from collections.abc import Iterator, Mapping
-from math import hypot
+from math import hypot, prod
 from typing import Any, NamedTuple
 
 from metalforge.campaign.report.words import system_name
@@ -120,8 +120,8 @@ def scouts_of(spec: CampaignSpec, system: System) -> list[System]:
     if law is None:
         return []
     alike = [other for other in theory.systems if law.family(other) == law.family(system)]
-    smaller = [other for other in alike if theory.size_of(other) < theory.size_of(system)]
-    return sorted(smaller, key=theory.size_of, reverse=True)
+    smaller = [other for other in alike if prod(other) < prod(system)]
+    return sorted(smaller, key=prod, reverse=True)
 
 
 def waits_for_scouts(spec: CampaignSpec, system: System, visits: Mapping[System, int]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import Literal, NamedTuple
 
 from metalforge.campaign.analysis.evidence import EXCHANGE, Want
@@ -399,7 +399,7 @@ class VisitPlan:
         (`findings.gains`). The first points of smaller systems, which say where to look in larger ones, come first.
         """
         visits, late = visited[system], waits_for_scouts(self.spec, system, visited)
-        gain = gains(state)[system] / (max(visits, 1) * self.spec.theory.size_of(system))
+        gain = gains(state)[system] / (max(visits, 1) * prod(system))
         return late, visits >= self.spec.steering.initial, -gain, visits
 
     def usual(self, who: Assignee) -> int:

@@ -168,10 +168,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         """Whether the order of sums has a say in what comes next: solves with sea quarks do."""
         return self.flavors > 0
 
-    def start_of(self, number: int) -> Start:
-        """Return hot and cold in turn."""
-        return "hot" if number % 2 == 0 else "cold"
-
     def bytes_of(self, dims: System) -> int:
         """Return four links of 18 reals per site; a trajectory has momenta and the links before it besides."""
         return prod(dims) * 72 * (8 if self.precision == "f64" else 4) * (3 if self.algorithm == "hmc" else 1)
