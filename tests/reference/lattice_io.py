@@ -68,3 +68,21 @@ def openqcd_bytes(links, plaquette=None):
             behind = ((t - dt) % nt, (z - dz) % nz, (y - dy) % ny, (x - dx) % nx)
             out += [links[t, z, y, x, mu].astype("<c16").tobytes(), links[behind][mu].astype("<c16").tobytes()]
     return b"".join(out)
+
+
+def nersc_bytes(links, rows=3, floating_point="IEEE64BIG"):
+    """The links of three rows or two, in any of the five spellings of floating-point numbers."""
+    nt, nz, ny, nx = links.shape[:4]
+    dtype = np.dtype(("<" if floating_point.endswith("LITTLE") else ">") + ("f8" if "64" in floating_point else "f4"))
+    values = np.ascontiguousarray(links[..., :rows, :]).view(np.float64).astype(dtype)
+    words = values.astype(dtype.newbyteorder("=")).view(np.uint32)
+    header = {
+        "DATATYPE": {2: "4D_SU3_GAUGE", 3: "4D_SU3_GAUGE_3x3"}[rows],
+        **{f"DIMENSION_{i}": n for i, n in enumerate((nx, ny, nz, nt), start=1)},
+        "LINK_TRACE": np.mean(np.trace(links, axis1=-2, axis2=-1).real) / 3,
+        "PLAQUETTE": plaquette_by_loops(links),
+        "CHECKSUM": f"{int(words.astype(object).sum()) % 2**32:x}",
+        "FLOATING_POINT": floating_point,
+    }
+    lines = ["BEGIN_HEADER", *(f"{key} = {value}" for key, value in header.items()), "END_HEADER"]
+    return "\n".join(lines).encode() + b"\n" + values.tobytes()

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         segments_of,
     )
     from .schema import PEAK_HEAD, Feature, FeatureSchema, HeadActivation, HeadLayout, HeadSpec
-    from .sealed_files import HDF5_SIGNATURE, Sealed, read_sealed, write_sealed
+    from .sealed_files import HDF5_SIGNATURE, Form, Sealed, read_sealed, write_sealed
     from .steering import (
         SAME_POINT,
         ExpectsPeak,

@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge import __version__
+
 from .errors import MetalforgeError, SpecError
 from .files import PathLike, opened, replacing
 
@@ -21,41 +23,50 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 KindOfError: TypeAlias = type[MetalforgeError]
 
 
-class Sealed(NamedTuple):
-    """What a file holds: the attributes of its root, and its datasets by their path."""
+class Form(NamedTuple):
+    """The format of a file, and its version."""
 
-    attributes: dict[str, str]
+    name: str
+    version: str
+
+
+class Sealed(NamedTuple):
+    """What a file holds: its datasets by their path, the engine and bit family that made them, and their precision."""
+
     arrays: dict[str, NDArray[Any]]
     texts: dict[str, str]
+    engine: str = ""
+    family: str = ""
+    precision: str = "f64"
+    package_version: str = __version__
 
 
-def write_sealed(path: PathLike, content: Sealed, kind: KindOfError = SpecError) -> None:
+_SAID = ("package_version", "engine", "family", "precision")
+
+
+def write_sealed(path: PathLike, form: Form, content: Sealed, kind: KindOfError = SpecError) -> None:
     """Write a file over `path`: afterwards there is the old one or the new one, never a part."""
+    attributes = {"format": form.name, "format_version": form.version}
+    attributes |= {name: getattr(content, name) for name in _SAID}
     # Built in memory: HDF5 can fail to close a file whose disk is full, and then keeps its space to the process's end.
     image = io.BytesIO()
     # From version 1.10 on HDF5 puts checksums on the blocks of its own metadata, so damage there is found as well.
     with h5py.File(image, "w", libver=("v110", "v110")) as file:
         stored = content.arrays | {name: _as_text(text) for name, text in content.texts.items()}
         digests = {name: _put(file, name, np.asarray(values, order="C")) for name, values in stored.items()}
-        for name, text in content.attributes.items():
+        for name, text in attributes.items():
             file.attrs[name] = _as_text(text)
-        file.attrs["sha256"] = _as_text(_root_digest(content.attributes, digests))
+        file.attrs["sha256"] = _as_text(_root_digest(attributes, digests))
     with replacing(path, kind) as stream:
         stream.write(image.getbuffer())
 
 
 def read_sealed(
-    path: PathLike,
-    form: str,
-    versions: Mapping[str, Sequence[str]],
-    names: Sequence[str],
-    kind: KindOfError = SpecError,
-    groups: Sequence[str] = ("series",),
+    path: PathLike, form: Form, names: Sequence[str], kind: KindOfError = SpecError, groups: Sequence[str] = ("series",)
 ) -> Sealed:
-    """Return what a file holds, with all its checksums compared.
+    """Return what a file of this form holds, with all its checksums compared.
 
-    `versions` are those of the format that are read, each with its attributes; `names` are datasets that must be there,
-    and those of `groups` may be.
+    `names` are datasets that must be there, and those of `groups` may be.
     """
     with opened(path, kind) as (stream, size):
         if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
@@ -63,7 +74,7 @@ def read_sealed(
         try:
             # Locks do not work on every network file system, and a file that is only ever replaced needs none.
             with h5py.File(path, "r", locking=False) as file:
-                return _Reader(file, size, kind).read(form, versions, names, groups)
+                return _Reader(file, size, kind).read(form, names, groups)
         except kind:
             raise
         except Exception as error:  # the library answers damage with many types, none of them its own
@@ -76,27 +87,24 @@ class _Reader:
     def __init__(self, file: Any, size: int, kind: KindOfError) -> None:
         self.file, self.size, self.kind = file, size, kind
 
-    def read(
-        self, form: str, versions: Mapping[str, Sequence[str]], names: Sequence[str], groups: Sequence[str]
-    ) -> Sealed:
-        found, version = self.attribute(self.file, "format"), self.attribute(self.file, "format_version")
-        if found != form or version not in versions:
+    def read(self, form: Form, names: Sequence[str], groups: Sequence[str]) -> Sealed:
+        found = Form(self.attribute(self.file, "format"), self.attribute(self.file, "format_version"))
+        if found != form:
             raise self.kind(
-                f"format: `{found[:40]}` version {version[:10]}, "
-                f"this release reads `{form}` versions {' and '.join(versions)}"
+                f"format: `{found.name[:40]}` version {found.version[:10]}, "
+                f"this release reads `{form.name}` version {form.version}"
             )
-        attributes = {name: self.attribute(self.file, name) for name in versions[version]}
-        if attributes.get("precision", "f64") not in ("f32", "f64"):
-            raise self.kind(f"precision: wanted f32 or f64, got `{attributes['precision'][:40]}`")
+        said = {name: self.attribute(self.file, name) for name in _SAID}
+        if said["precision"] not in ("f32", "f64"):
+            raise self.kind(f"precision: wanted f32 or f64, got `{said['precision'][:40]}`")
         there = [g for g in groups if self.file.get(g, getlink=True) is not None]
         wanted = (*names, *(f"{group}/{name}" for group in there for name in self.inside(group)))
         data = {name: self.take(name) for name in wanted}
-        if self.attribute(self.file, "sha256") != _root_digest(
-            attributes, {n: digest for n, (_, digest) in data.items()}
-        ):
+        attributes = {"format": form.name, "format_version": form.version} | said
+        if self.attribute(self.file, "sha256") != _root_digest(attributes, {n: d for n, (_, d) in data.items()}):
             raise self.kind("sha256: the attributes or the list of datasets are not those that were written")
         texts = {name: self.text(values) for name, (values, _) in data.items() if values.dtype.kind == "S"}
-        return Sealed(attributes, {name: values for name, (values, _) in data.items() if name not in texts}, texts)
+        return Sealed({name: values for name, (values, _) in data.items() if name not in texts}, texts, **said)
 
     def take(self, name: str) -> tuple[NDArray[Any], str]:
         """The values of a dataset and their verified digest.

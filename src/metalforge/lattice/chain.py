@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import SpecError, require_one_of
+from metalforge.core import Sealed, SpecError, require_one_of
 from metalforge.native import Engine, Precision, check_dims, continues, cpu_engine
 
 from .actions import action as named_action
@@ -234,22 +234,15 @@ class Chain:
 
         `notes` and `series` are the caller's own and come back with `load_with_notes`.
         """
-        from .io.checkpoint import Checkpoint, write_checkpoint
+        from .io.checkpoint import write_checkpoint
 
         field = self.field
         links = field.to_links()
-        write_checkpoint(
-            path,
-            Checkpoint(
-                links=links if field.precision == "f64" else links.astype(np.complex64),
-                spec_json=msgspec.json.encode(self.spec).decode(),
-                state_json=msgspec.json.encode(self._state(notes)).decode(),
-                engine=field.engine.name,
-                family=field.engine.family,
-                precision=field.precision,
-                series=series or {},
-            ),
-        )
+        arrays: dict[str, NDArray[Any]] = {f"series/{name}": values for name, values in (series or {}).items()}
+        arrays["links"] = links if field.precision == "f64" else links.astype(np.complex64)
+        texts = {"spec_json": self.spec, "state_json": self._state(notes)}
+        encoded = {name: msgspec.json.encode(record).decode() for name, record in texts.items()}
+        write_checkpoint(path, Sealed(arrays, encoded, field.engine.name, field.engine.family))
 
     def _state(self, notes: str) -> _State:
         if self.sea is None:
@@ -285,8 +278,7 @@ class Chain:
         engine = engine or cpu_engine(threads=threads)
         found = read_checkpoint(path)
         try:
-            spec = _SPECS.decode(found.spec_json)
-            state = _STATES.decode(found.state_json)
+            spec, state = _SPECS.decode(found.texts["spec_json"]), _STATES.decode(found.texts["state_json"])
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} does not hold a lattice chain: {error}") from error
         if not allow_different_isa and not continues(
@@ -297,7 +289,7 @@ class Chain:
                 f"({engine.family}): the chain would not continue bit for bit\n"
                 f"hint: set METALFORGE_ISA={found.engine.removeprefix('cpu:')}, or allow a different one"
             )
-        field = GaugeField.from_links(found.links, precision=spec.precision, engine=engine)
+        field = GaugeField.from_links(found.arrays.pop("links"), precision=spec.precision, engine=engine)
         chain = cls(spec, field=field)
         chain.step = state.step
         if chain.sea is not None:
@@ -305,7 +297,7 @@ class Chain:
             if state.spectral_bound is not None:
                 chain.sea.bound = state.spectral_bound
                 chain._range_is_frozen = True
-        return chain, state.notes, dict(found.series)
+        return chain, state.notes, {name.removeprefix("series/"): values for name, values in found.arrays.items()}
 
 
 def _sea(field: GaugeField, fermions: FermionSpec) -> "Sea":

@@ -7,42 +7,29 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import __version__
-from metalforge.core import PathLike, Sealed, SpecError, write_sealed
+from metalforge.core import Form, PathLike, Sealed, SpecError, write_sealed
 from metalforge.native import Engine
 
 from .box import Particles
 from .spec import PlasmaSpec
 
-VERSIONS = {"1": ("format", "format_version", "package_version", "engine", "precision")}
 PLACES = ("positions", "boxes", "velocities")
 _SPECS = msgspec.json.Decoder(PlasmaSpec)
 
 
 def write_checkpoint(
     path: PathLike,
-    kind: str,
+    form: Form,
     spec: PlasmaSpec,
     engine: Engine,
     particles: Particles,
     arrays: Mapping[str, NDArray[Any]],
     notes: Mapping[str, msgspec.Struct],
 ) -> None:
-    """Write a checkpoint of this kind with its owner's arrays and notes; an old one is replaced whole or not at all."""
-    attributes = {
-        "format": kind,
-        "format_version": "1",
-        "package_version": __version__,
-        "engine": engine.name,
-        "precision": spec.precision,
-    }
-    places: dict[str, NDArray[Any]] = {
-        "positions": particles.positions,
-        "boxes": particles.boxes.astype(np.float64),
-        "velocities": particles.velocities,
-    }
+    """Write a checkpoint of this form with its owner's arrays and notes; an old one is replaced whole or not at all."""
+    places = {name: np.asarray(getattr(particles, name), np.float64) for name in PLACES}
     texts = {name: msgspec.json.encode(record).decode() for name, record in {"spec_json": spec, **notes}.items()}
-    write_sealed(path, Sealed(attributes, {**places, **arrays}, texts))
+    write_sealed(path, form, Sealed({**places, **arrays}, texts, engine.name, engine.family, spec.precision))
 
 
 def spec_of(sealed: Sealed) -> PlasmaSpec:

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import PathLike, Phase, SpecError, naming, read_sealed
+from metalforge.core import Form, PathLike, Phase, SpecError, naming, read_sealed
 from metalforge.native import Engine, ParticleSamples, cpu_engine
 
 from .box import Asked, begin
-from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
+from .checkpoint import PLACES, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import (
     SERIES,
@@ -35,7 +35,7 @@ from .transport import Transport, TransportSegment, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
 
 Floats = NDArray[np.float64]
-FORMAT = "metalforge-plasma"
+FORM = Form("metalforge-plasma", "2")
 LOOK_BLOCKS, LOOK_BINS, LOOK_WAVES = 5, 200, 6.5
 """Blocks between looks at the structure, bins of g(r), and the largest k of S(k)."""
 BRAGG = 10.0
@@ -316,7 +316,7 @@ class PlasmaRun:
         correlations = {f"correlations/{name}": values for name, values in self.correlations.state().items()}
         write_checkpoint(
             path or self.job.checkpoint,
-            FORMAT,
+            FORM,
             self.spec,
             self.engine,
             self.particles,
@@ -340,13 +340,13 @@ class PlasmaRun:
         """
         path = path / "checkpoint.h5" if path.is_dir() else path
         names = (*PLACES, "pair_counts", "mode_powers", "spec_json", "state_json")
-        sealed = read_sealed(path, FORMAT, VERSIONS, names, groups=("series", "correlations"))
+        sealed = read_sealed(path, FORM, names, groups=("series", "correlations"))
         with naming(path, "read"):
             spec, state = spec_of(sealed), _STATES.decode(sealed.texts["state_json"])
             job = state.job if time is None else msgspec.structs.replace(state.job, time=time)
             if job.out is not None:  # where it was read, which need not be where it was begun
                 job = msgspec.structs.replace(job, out=str(path.parent))
-            began_on = sealed.attributes["engine"]
+            began_on = sealed.engine
             run = cls(spec, job, threads=threads, engine=engine(began_on) if callable(engine) else engine)
             if _bits_of(run.engine.name) != _bits_of(began_on) and not allow_different_isa:
                 raise SpecError(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from metalforge.core import (
     ChainFaultError,
     CountedWarmUp,
+    Form,
     LoggedRun,
     Measurements,
     Phase,
@@ -44,7 +45,7 @@ from metalforge.core import (
 from metalforge.native import Engine, ParticleSamples, default_threads
 
 from .box import Asked, LostParticleError, Particles, Rooms, begin, places
-from .checkpoint import PLACES, VERSIONS, particles_of, spec_of, write_checkpoint
+from .checkpoint import PLACES, particles_of, spec_of, write_checkpoint
 from .correlations import ORIGINS, Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import MASS, PlasmaSpec
@@ -53,7 +54,7 @@ from .two_phase import holding, lower_half, require_stages, stage_of
 from .warmup import FRICTION, restlessness
 
 Floats = NDArray[np.float64]
-FORMAT = "metalforge-plasma-trajectory"
+FORM = Form("metalforge-plasma-trajectory", "2")
 NOTHING_BESIDES = Measurements()
 WAVES = 5.5
 """The largest k that crystals are looked for at: their first peaks are at 4.3 and 5."""
@@ -230,18 +231,18 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         noted, rows = self._noted(first)
         notes = _TrajectoryNotes(segment=self.segment, step=self.particles.step, **noted)
         series = {f"series/{name}": values for name, values in rows.items()}
-        write_checkpoint(path, FORMAT, self.spec, self.engine, self.particles, series, {"notes_json": notes})
+        write_checkpoint(path, FORM, self.spec, self.engine, self.particles, series, {"notes_json": notes})
 
     @classmethod
     def load(
         cls, path: Path, *, engine: Engine, fill: float = math.nan, besides: Measurements = NOTHING_BESIDES
     ) -> Self:
         """Return the run of a checkpoint, to be continued on the engine that it was made on."""
-        sealed = read_sealed(path, FORMAT, VERSIONS, (*PLACES, "spec_json", "notes_json"))
+        sealed = read_sealed(path, FORM, (*PLACES, "spec_json", "notes_json"))
         with naming(path, "read"):
-            if sealed.attributes["engine"] != engine.name:
+            if sealed.engine != engine.name:
                 raise SpecError(
-                    f"was computed on `{sealed.attributes['engine']}`, here is `{engine.name}`: a trajectory goes on "
+                    f"was computed on `{sealed.engine}`, here is `{engine.name}`: a trajectory goes on "
                     "bit for bit on its own alone"
                 )
             spec, notes = spec_of(sealed), _NOTES.decode(sealed.texts["notes_json"])

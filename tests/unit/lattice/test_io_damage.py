@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.lattice.io import ConfigurationFileError, read_links, write_links
+from metalforge.core import Sealed
+from metalforge.lattice.io import ConfigurationFileError, read_links, write_checkpoint, write_links
 from metalforge.lattice.io._links import UNITARITY_TOLERANCE
 from metalforge.lattice.io.ildg import find_records
-from reference.lattice_io import milc_bytes, openqcd_bytes, random_links
+from reference.lattice_io import milc_bytes, nersc_bytes, openqcd_bytes, random_links
 
 DIMS = (2, 2, 2, 2)
 LINKS = random_links(DIMS)
@@ -34,18 +35,15 @@ def files(folder):
         "milc": milc_bytes(LINKS),
         "milc-big": milc_bytes(LINKS, ">"),
         "openqcd": openqcd_bytes(LINKS),
-    }
-    writers = {
-        "nersc": ("nersc", {}),
-        "nersc-2x32": ("nersc", {"rows": 2, "floating_point": "IEEE32LITTLE"}),
-        "ildg": ("ildg", {}),
-        "ildg-32": ("ildg", {}),
-        "hdf5": ("hdf5", {"series": {"plaquette": np.arange(4.0)}, "engine": "cpu:v2"}),
+        "nersc-2x32": nersc_bytes(LINKS, 2, "IEEE32LITTLE"),
     }
     path = folder / "good"
-    for name, (format, options) in writers.items():
-        write_links(path, LINKS.astype(np.complex64) if name == "ildg-32" else LINKS, format, **options)
+    for name, format in {"nersc": "nersc", "ildg": "ildg", "ildg-32": "ildg"}.items():
+        write_links(path, LINKS.astype(np.complex64) if name == "ildg-32" else LINKS, format)
         made[name] = path.read_bytes()
+    texts = {"spec_json": "{}", "state_json": "{}"}
+    write_checkpoint(path, Sealed({"links": LINKS, "series/plaquette": np.arange(4.0)}, texts, "cpu:v2"))
+    made["hdf5"] = path.read_bytes()
     found = {}
     for name, data in made.items():
         path.write_bytes(data)

@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from metalforge.lattice.io import ConfigurationFileError, read_milc, read_openqcd
-from metalforge.lattice.io._links import plaquette
+from metalforge.lattice.io import ConfigurationFileError, read_links
+from metalforge.lattice.observables import plaquette_of
 from reference.lattice_io import milc_bytes, openqcd_bytes, random_links
 
 DIMS = (4, 2, 6, 2)
@@ -23,7 +23,7 @@ def path(tmp_path):
 @pytest.mark.parametrize(("order", "name"), [("<", "little"), (">", "big")])
 def test_milc_files_of_either_byte_order_are_read(path, order, name):
     path.write_bytes(MILC[order])
-    found = read_milc(path)
+    found = read_links(path, "milc")
     assert np.array_equal(found.links, LINKS.astype(np.complex64))
     assert (found.dims, found.format) == (DIMS, "milc")
     assert found.metadata["time_stamp"] == "Mon Jan  1 00:00:00 2024"
@@ -62,29 +62,29 @@ def milc_with(offset, fmt, *values):
 def test_wrong_milc_files_name_their_field(path, data, message):
     path.write_bytes(data)
     with pytest.raises(ConfigurationFileError, match=message) as caught:
-        read_milc(path)
+        read_links(path, "milc")
     assert str(path) in str(caught.value)
 
 
 def test_milc_links_outside_su3_are_read_without_verify(path):
     path.write_bytes(milc_bytes(2 * LINKS))
-    assert np.array_equal(read_milc(path, verify=False).links, (2 * LINKS).astype(np.complex64))
+    assert np.array_equal(read_links(path, "milc", verify=False).links, (2 * LINKS).astype(np.complex64))
 
 
 def test_milc_data_swapped_under_their_header_are_found(path):
     body = np.frombuffer(MILC["<"][96:], "<u4").byteswap().tobytes()
     path.write_bytes(MILC["<"][:96] + body)
     with pytest.raises(ConfigurationFileError, match="sum29"):
-        read_milc(path)
+        read_links(path, "milc")
 
 
 def test_openqcd_files_are_read_bit_by_bit(path):
     path.write_bytes(OPENQCD)
-    found = read_openqcd(path)
+    found = read_links(path, "openqcd")
     assert found.links.tobytes() == LINKS.tobytes()
     assert found.links.flags.c_contiguous
     assert (found.dims, found.format) == (DIMS, "openqcd")
-    assert float(found.metadata["plaquette"]) == pytest.approx(plaquette(LINKS), abs=1e-14)
+    assert float(found.metadata["plaquette"]) == pytest.approx(plaquette_of(LINKS), abs=1e-14)
 
 
 def openqcd_with(offset, fmt, *values):
@@ -106,7 +106,7 @@ def openqcd_with(offset, fmt, *values):
         # The same volume with the sizes exchanged: links land elsewhere, the plaquette disagrees.
         (openqcd_with(0, "<4i", 2, 6, 2, 4), "plaquette: the header says"),
         (openqcd_with(16, "<d", float("nan")), "plaquette: the header says nan"),
-        (openqcd_with(16, "<d", plaquette(LINKS)), "plaquette: the header says .* another convention"),
+        (openqcd_with(16, "<d", plaquette_of(LINKS)), "plaquette: the header says .* another convention"),
         (openqcd_with(24, "<d", float("inf")), "data: holds NaN or infinite"),
         (openqcd_bytes(2 * LINKS, 0.5), r"not in SU\(3\)"),
         (OPENQCD[:24] + np.frombuffer(OPENQCD[24:], "<f8").byteswap().tobytes(), r"NaN|not in SU\(3\)"),
@@ -115,7 +115,7 @@ def openqcd_with(offset, fmt, *values):
 def test_wrong_openqcd_files_name_their_field(path, data, message):
     path.write_bytes(data)
     with pytest.raises(ConfigurationFileError, match=message) as caught:
-        read_openqcd(path)
+        read_links(path, "openqcd")
     assert str(path) in str(caught.value)
 
 
@@ -124,5 +124,5 @@ def test_openqcd_links_of_open_boundaries_are_read_without_verify(path):
     opened[-1, ..., 3, :, :] = 0
     path.write_bytes(openqcd_bytes(opened))
     with pytest.raises(ConfigurationFileError, match=r"SU\(3\)(.|\n)*open boundary"):
-        read_openqcd(path)
-    assert np.array_equal(read_openqcd(path, verify=False).links, opened)
+        read_links(path, "openqcd")
+    assert np.array_equal(read_links(path, "openqcd", verify=False).links, opened)

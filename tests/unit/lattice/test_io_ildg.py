@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from metalforge.lattice.io import ConfigurationFileError, read_ildg, write_ildg
-from metalforge.lattice.io.ildg import find_records, read_payload, write_record
+from metalforge.lattice.io import ConfigurationFileError, read_links
+from metalforge.lattice.io.ildg import find_records, read_payload, write_ildg, write_record
 from reference.lattice_io import random_links, scidac_sums
 
 DIMS = (2, 4, 2, 3)
@@ -42,7 +42,7 @@ def records_of(data):
 
 def test_64_bits_come_back_bit_by_bit(path):
     write_ildg(path, LINKS)
-    found = read_ildg(path)
+    found = read_links(path, "ildg")
     assert found.links.tobytes() == LINKS.tobytes()
     assert (found.dims, found.format) == (DIMS, "ildg")
     assert found.metadata == {"precision": "f64", "checksum": "verified"}
@@ -50,7 +50,7 @@ def test_64_bits_come_back_bit_by_bit(path):
 
 def test_32_bits_come_back(path):
     write_ildg(path, LINKS.astype(np.complex64))
-    found = read_ildg(path)
+    found = read_links(path, "ildg")
     assert np.array_equal(found.links, LINKS.astype(np.complex64))
     assert found.metadata["precision"] == "f32"
 
@@ -80,21 +80,21 @@ def test_a_file_like_grids_without_namespace_and_with_foreign_records_is_read(pa
         ("scidac-checksum", sums().upper().replace(b"SUMA", b"suma").replace(b"SUMB", b"sumb")),
     ]
     path.write_bytes(container(*records))
-    found = read_ildg(path)
+    found = read_links(path, "ildg")
     assert found.links.tobytes() == LINKS.tobytes()
     assert found.metadata["lfn"] == "lfn"
 
 
 def test_a_missing_checksum_is_said(path):
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", DATA)))
-    assert read_ildg(path).metadata == {"precision": "f64", "checksum": "absent"}
+    assert read_links(path, "ildg").metadata == {"precision": "f64", "checksum": "absent"}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"su3gauge", b"su2gauge", r"record 1 \(ildg-format\): <field> is `su2gauge`"),
-        (b"<precision>64", b"<precision>16", r"<precision> is `16`, 32 and 64 are supported"),
+        (b"su3gauge", b"su2gauge", r"record 1 \(ildg-format\): field: `su2gauge`"),
+        (b"<precision>64", b"<precision>16", r"precision: `16` is not supported; known: 32, 64"),
         (
             b"<precision>64",
             b"<precision>32",
@@ -102,9 +102,9 @@ def test_a_missing_checksum_is_said(path):
         ),
         (b"<lx>2</lx>", b"<lx>3</lx>", r"record 2 \(ildg-binary-data\): has 27648 bytes, 3x4x2x3 .* take 41472"),
         (b"<lx>2</lx>", b"<lx>999999999</lx>", "has 27648 bytes, 999999999x4x2x3"),
-        (b"<lx>2</lx>", b"<lx>" + b"9" * 5000 + b"</lx>", "<lx>: wanted a positive whole number"),
-        (b"<lx>2</lx>", b"", r"record 1 \(ildg-format\): <lx> is missing"),
-        (b"<lx>2</lx>", b"<lx>2</lx><lx>4</lx>", "<lx> is given twice"),
+        (b"<lx>2</lx>", b"<lx>" + b"9" * 5000 + b"</lx>", "lx: wanted a positive whole number"),
+        (b"<lx>2</lx>", b"", r"record 1 \(ildg-format\): lx: missing"),
+        (b"<lx>2</lx>", b"<lx>2</lx><lx>4</lx>", "lx: given twice"),
         (b"<lx>2</lx>", b"<lx>2</ly>", "not well-formed XML"),
         (b"<lx>2</lx>", b"<lx>2</lx>\xff", "not UTF-8 text"),
         (b"<ildgFormat>", b'<!DOCTYPE a [<!ENTITY b "c">]><ildgFormat>', "entity declarations are refused"),
@@ -116,7 +116,7 @@ def test_a_wrong_format_record_is_named(path, old, new, message):
     assert old in FORMAT
     path.write_bytes(container(("ildg-format", FORMAT.replace(old, new)), ("ildg-binary-data", DATA)))
     with pytest.raises(ConfigurationFileError, match=message) as caught:
-        read_ildg(path)
+        read_links(path, "ildg")
     assert str(path) in str(caught.value)
 
 
@@ -124,23 +124,23 @@ def test_a_declaration_cannot_hide_in_another_encoding(path):
     hidden = ("<!DOCTYPE a>" + FORMAT.decode()).encode("utf-16")
     path.write_bytes(container(("ildg-format", hidden), ("ildg-binary-data", DATA)))
     with pytest.raises(ConfigurationFileError, match="UTF-8"):
-        read_ildg(path)
+        read_links(path, "ildg")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (rb"<suma>\w+", b"<suma>1", r"record 3 \(scidac-checksum\): <suma> says 1, the data give"),
-        (rb"<sumb>\w+", b"<sumb>1", r"record 3 \(scidac-checksum\): <sumb> says 1, the data give"),
-        (rb"<sumb>\w+", b"<sumb>1_1", "<sumb> wants up to eight hexadecimal digits, got `1_1`"),
-        (rb"<sumb>\w+</sumb>", b"", r"record 3 \(scidac-checksum\): <sumb> is missing"),
+        (rb"<suma>\w+", b"<suma>1", r"record 3 \(scidac-checksum\): suma: the header says 1, the data give"),
+        (rb"<sumb>\w+", b"<sumb>1", r"record 3 \(scidac-checksum\): sumb: the header says 1, the data give"),
+        (rb"<sumb>\w+", b"<sumb>1_1", "sumb: wanted up to eight hexadecimal digits, got `1_1`"),
+        (rb"<sumb>\w+</sumb>", b"", r"record 3 \(scidac-checksum\): sumb: missing"),
     ],
 )
 def test_a_wrong_checksum_record_is_named(path, old, new, message):
     changed = re.sub(old, new, sums())
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", DATA), ("scidac-checksum", changed)))
     with pytest.raises(ConfigurationFileError, match=message):
-        read_ildg(path)
+        read_links(path, "ildg")
 
 
 @pytest.mark.parametrize(
@@ -157,17 +157,17 @@ def test_a_wrong_checksum_record_is_named(path, old, new, message):
 def test_missing_and_doubled_records_are_named(path, kinds, message):
     path.write_bytes(container(*((kind, DATA if "binary" in kind else FORMAT) for kind in kinds)))
     with pytest.raises(ConfigurationFileError, match=message):
-        read_ildg(path)
+        read_links(path, "ildg")
 
 
 def test_little_endian_data_are_found_by_checksum_and_by_content(path):
     swapped = LINKS.astype("<c16").tobytes()
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", swapped), ("scidac-checksum", sums())))
-    with pytest.raises(ConfigurationFileError, match="<suma> says"):
-        read_ildg(path)
+    with pytest.raises(ConfigurationFileError, match="suma: the header says"):
+        read_links(path, "ildg")
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", swapped)))
     with pytest.raises(ConfigurationFileError, match=r"not in SU\(3\)|NaN"):
-        read_ildg(path)
+        read_links(path, "ildg")
 
 
 def test_links_outside_su3_and_nan(path):
@@ -175,12 +175,12 @@ def test_links_outside_su3_and_nan(path):
         write_ildg(path, 2 * LINKS)
     write_ildg(path, 2 * LINKS, verify=False)
     with pytest.raises(ConfigurationFileError, match=r"record 2 \(ildg-binary-data\).*SU"):
-        read_ildg(path)
-    assert np.array_equal(read_ildg(path, verify=False).links, 2 * LINKS)
+        read_links(path, "ildg")
+    assert np.array_equal(read_links(path, "ildg", verify=False).links, 2 * LINKS)
     bad = np.full_like(LINKS, np.inf).astype(">c16").tobytes()
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", bad)))
     with pytest.raises(ConfigurationFileError, match="NaN"):
-        read_ildg(path, verify=False)
+        read_links(path, "ildg", verify=False)
 
 
 def header(kind=b"a", magic=0x456789AB, version=1, flags=0xC000, length=0):
@@ -192,7 +192,7 @@ def header(kind=b"a", magic=0x456789AB, version=1, flags=0xC000, length=0):
     [
         (b"", "record 1: the file is empty"),
         (b"\x45\x67\x89\xab", "record 1: 4 bytes are left, a header has 144"),
-        (header(magic=1), "record 1: begins with 00000001, a LIME record begins with 456789ab"),
+        (header(magic=1), "record 1: begins with 00000001, a LIME record with 456789ab"),
         (header(version=2), r"record 1 \(a\): LIME version 2"),
         (header(flags=0x4000), r"record 1 \(a\): follows the end of a message but does not begin one"),
         (header(flags=0x8000) + header(b"b"), r"record 2 \(b\): begins a message inside another"),

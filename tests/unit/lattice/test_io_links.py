@@ -44,13 +44,6 @@ def test_files_of_other_programs_are_recognised(path, name, format):
     assert np.allclose(found.links, LINKS, atol=1e-6, rtol=0)
 
 
-def test_options_reach_the_writer(path):
-    write_links(path, LINKS, "nersc", rows=2)
-    assert read_links(path).metadata["DATATYPE"] == "4D_SU3_GAUGE"
-    write_links(path, LINKS, "hdf5", state_json='{"n": 1}', series={"p": np.zeros(2)})
-    assert read_links(path).metadata["state_json"] == '{"n": 1}'
-
-
 def test_converting_through_every_format_changes_nothing(path):
     for name in ("nersc", "ildg", "hdf5"):
         write_links(path, read_links(path).links if path.exists() else LINKS, name)

@@ -4,17 +4,17 @@ import pytest
 from metalforge.lattice.io import ConfigurationFileError
 from metalforge.lattice.io import _links as files
 from metalforge.lattice.io._links import (
+    HeaderFields,
+    as_links,
     check_special_unitary,
-    checked_links,
     dims_of,
     link_trace,
     nersc_sum,
-    parse_extent,
-    plaquette,
+    ready_to_write,
     rotated_xor,
-    shape_of,
     third_row,
 )
+from metalforge.lattice.observables import plaquette_of, polyakov_of
 from reference.lattice_io import milc_sums, plaquette_by_loops, random_links
 
 DIMS = (4, 2, 3, 2)
@@ -23,17 +23,17 @@ UNIT = np.broadcast_to(np.eye(3, dtype=complex), (2, 2, 2, 2, 4, 3, 3)).copy()
 
 
 def test_shapes_and_sizes_are_each_others_inverse():
-    assert shape_of(DIMS) == (2, 3, 2, 4, 4, 3, 3) == LINKS.shape
     assert dims_of(LINKS) == DIMS
+    assert np.array_equal(as_links(LINKS.reshape(-1).view(float), DIMS), LINKS)
 
 
 def test_unit_links_have_plaquette_and_link_trace_one():
-    assert plaquette(UNIT) == pytest.approx(1, abs=1e-15)
+    assert plaquette_of(UNIT) == pytest.approx(1, abs=1e-15)
     assert link_trace(UNIT) == pytest.approx(1, abs=1e-15)
 
 
 def test_plaquette_agrees_with_a_loop_over_sites_on_an_uneven_lattice():
-    assert plaquette(LINKS) == pytest.approx(plaquette_by_loops(LINKS), abs=1e-14)
+    assert plaquette_of(LINKS) == pytest.approx(plaquette_by_loops(LINKS), abs=1e-14)
     assert link_trace(LINKS) == pytest.approx(np.mean([np.trace(u).real for u in LINKS.reshape(-1, 3, 3)]) / 3)
 
 
@@ -42,8 +42,16 @@ def test_plaquette_does_not_see_a_gauge_transformation_but_the_link_trace_does()
     turned = np.empty_like(LINKS)
     for mu, axis in enumerate((3, 2, 1, 0)):
         turned[..., mu, :, :] = g @ LINKS[..., mu, :, :] @ np.roll(g, -1, axis=axis).conj().swapaxes(-1, -2)
-    assert plaquette(turned) == pytest.approx(plaquette(LINKS), abs=1e-14)
+    assert plaquette_of(turned) == pytest.approx(plaquette_of(LINKS), abs=1e-14)
     assert abs(link_trace(turned) - link_trace(LINKS)) > 1e-3
+
+
+def test_the_polyakov_loop_agrees_with_a_product_site_by_site():
+    lines = [
+        np.linalg.multi_dot(LINKS[:, z, y, x, 3]) if len(LINKS) > 2 else LINKS[0, z, y, x, 3] @ LINKS[1, z, y, x, 3]
+        for z, y, x in np.ndindex(LINKS.shape[1:4])
+    ]
+    assert polyakov_of(LINKS) == pytest.approx(np.mean([np.trace(line) for line in lines]) / 3)
 
 
 def test_third_row_completes_su3_matrices():
@@ -93,13 +101,13 @@ def test_nersc_sum_of_unit_links_is_that_of_three_ones_per_link():
 @pytest.mark.parametrize("text", ["", "0", "-4", "4.0", "1_0", "0x4", "٤", "9" * 10, "9" * 5000])
 def test_an_extent_is_a_positive_number_in_plain_digits(text):
     with pytest.raises(ConfigurationFileError, match=r"lx: .*positive"):
-        parse_extent(text, "lx")
+        HeaderFields(lx=text).dims(["lx"])
 
 
 @pytest.mark.parametrize("links", [LINKS.real, LINKS[0], LINKS[..., :3, :, :], LINKS[:0], [[1j]]])
 def test_arrays_that_are_no_links_are_refused(links):
     with pytest.raises(ConfigurationFileError, match="links must"):
-        checked_links(links)
+        ready_to_write(links)
 
 
 def test_reading_refuses_what_has_no_size(tmp_path):

@@ -9,30 +9,17 @@ from typing import TYPE_CHECKING
 from metalforge.core import on_demand
 
 if TYPE_CHECKING:
-    from ._links import ConfigurationFileError, Dims, Links, LoadedLinks, Precision
-    from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-    from .foreign import read_milc, read_openqcd
+    from ._links import ConfigurationFileError, LoadedLinks
+    from .checkpoint import read_checkpoint, write_checkpoint
     from .formats import guess_format, read_links, write_links
-    from .ildg import read_ildg, write_ildg
-    from .nersc import read_nersc, write_nersc
 
 __all__ = [
-    "Checkpoint",
     "ConfigurationFileError",
-    "Dims",
-    "Links",
     "LoadedLinks",
-    "Precision",
     "guess_format",
     "read_checkpoint",
-    "read_ildg",
     "read_links",
-    "read_milc",
-    "read_nersc",
-    "read_openqcd",
     "write_checkpoint",
-    "write_ildg",
     "write_links",
-    "write_nersc",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

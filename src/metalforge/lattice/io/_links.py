@@ -1,80 +1,132 @@
-"""What the file formats share: links as arrays, opening and replacing files, checks of what was read, checksums.
+"""What the file formats share: links as arrays, header fields, opening and replacing files, checks, checksums.
 
 Links are complex arrays of shape (Nt, Nz, Ny, Nx, 4, 3, 3) in C order, so x runs fastest among sites; mu = 0..3 is
-x, y, z, t and matrices are row-major. Lattice sizes are given as (Nx, Ny, Nz, Nt). Plaquette and link trace are small
-and slow on purpose: a second opinion about files, not the measurements of a run.
+x, y, z, t and matrices are row-major. Lattice sizes are given as (Nx, Ny, Nz, Nt).
 """
 
+import math
 import re
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core import MetalforgeError, PathLike, files
 
+T = TypeVar("T")
 Dims = tuple[int, int, int, int]
-Links = NDArray[np.complex128]
+Links = NDArray[Any]
+"""Complex of either width."""
 Precision = Literal["f32", "f64"]
 
 REALS_PER_SITE = 4 * 3 * 3 * 2
 _EXTENT = re.compile(r"[0-9]{1,9}")
+_HEXADECIMAL = re.compile(r"(0[xX])?[0-9a-fA-F]{1,8}")
+
+
+class ConfigurationFileError(MetalforgeError):
+    """A gauge configuration file that cannot be trusted, read or written; the message names the field or record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedLinks:
     """Links read from a file, always complex128; `metadata` holds what else the file says, as text."""
 
-    links: Links
-    dims: Dims
+    links: NDArray[np.complex128]
     format: str
     metadata: dict[str, str]
 
+    @property
+    def dims(self) -> Dims:
+        """The lattice size (Nx, Ny, Nz, Nt)."""
+        return dims_of(self.links)
 
-def shape_of(dims: Dims) -> tuple[int, ...]:
-    """The array shape of links on a lattice of `dims` = (Nx, Ny, Nz, Nt)."""
-    return (*reversed(dims), 4, 3, 3)
+
+class StoredLinks(NamedTuple):
+    """Links in the precision of their file, with two rows or three, not yet checked.
+
+    `said` are numbers of the header with their functions of the links and tolerances; `where` names the data in errors.
+    """
+
+    links: Links
+    metadata: Mapping[str, str]
+    where: str = "data"
+    said: Mapping[str, tuple[float, Callable[[Links], float], float]] = {}
 
 
-def dims_of(links: NDArray[Any]) -> Dims:
+class HeaderFields(dict[str, str]):
+    """What a header says, by the names of its fields; `place` stands before the names in errors."""
+
+    place = ""
+
+    def add(self, name: str, value: str) -> None:
+        """Take a field, which may come twice where it says the same."""
+        if self.setdefault(name, value) != value:
+            raise self._error(name[:40], f"given twice, as `{self[name][:40]}` and `{value[:40]}`")
+
+    def text(self, name: str) -> str:
+        """Return a field that must be there."""
+        if name not in self:
+            raise self._error(name, f"missing from the header; found {', '.join(self)[:400] or 'nothing'}")
+        return self[name]
+
+    def chosen(self, name: str, known: Mapping[str, T]) -> T:
+        """Return what a field stands for, among those that are `known`."""
+        if (value := self.text(name)) not in known:
+            raise self._error(name, f"`{value[:40]}` is not supported; known: {', '.join(known)}")
+        return known[value]
+
+    def number(self, name: str) -> float:
+        """Return a field that is a finite number."""
+        try:
+            value = float(self.text(name))
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self._error(name, f"wanted a number, got `{self[name][:40]}`")
+        return value
+
+    def dims(self, names: Sequence[str]) -> Dims:
+        """Return the extents of the lattice.
+
+        At most nine digits: Python would accept underscores, signs and other alphabets, and a longer number is no
+        lattice.
+        """
+        for name in names:
+            if not _EXTENT.fullmatch(self.text(name).strip()) or int(self[name]) == 0:
+                raise self._error(name, f"wanted a positive whole number, got `{self[name][:40]}`")
+        nx, ny, nz, nt = (int(self[name]) for name in names)
+        return nx, ny, nz, nt
+
+    def check_sum(self, name: str, found: int, otherwise: Callable[[int], str] = lambda said: "") -> None:
+        """Raise where a checksum is not what the data give; `otherwise` returns a hint for what it says."""
+        if not _HEXADECIMAL.fullmatch(text := self.text(name)):
+            raise self._error(name, f"wanted up to eight hexadecimal digits, got `{text[:40]}`")
+        if (said := int(text, 16)) != found:
+            raise self._error(name, f"the header says {said:x}, the data give {found:x}{otherwise(said)}")
+
+    def _error(self, name: str, message: str) -> ConfigurationFileError:
+        return ConfigurationFileError(f"{self.place}{name}: {message}")
+
+
+def dims_of(links: Links) -> Dims:
     """The lattice size (Nx, Ny, Nz, Nt) of an array of links."""
     nt, nz, ny, nx = links.shape[:4]
     return nx, ny, nz, nt
 
 
-def parse_extent(text: str, field: str) -> int:
-    """A lattice extent from the decimal digits of a header field.
-
-    At most nine digits: Python would accept underscores, signs and other alphabets, and a longer number is no lattice.
-    """
-    text = text.strip()
-    if not _EXTENT.fullmatch(text) or int(text) == 0:
-        raise ConfigurationFileError(f"{field}: wanted a positive whole number, got `{text[:40]}`")
-    return int(text)
+def as_links(values: NDArray[Any], dims: Dims, rows: int = 3) -> Links:
+    """Floats in the order of most files, as links with so many rows; pairs are complex numbers as they lie."""
+    return values.view(f"c{2 * values.itemsize}").reshape(*dims[::-1], 4, rows, 3)
 
 
-def checked_links(links: NDArray[Any]) -> NDArray[Any]:
-    """`links` unchanged if their type and shape are right for writing."""
-    shape = np.shape(links)
-    if not isinstance(links, np.ndarray) or links.dtype not in (np.complex128, np.complex64):
-        raise ConfigurationFileError(
-            f"links must be a NumPy array of complex128 or complex64, got {getattr(links, 'dtype', type(links))}"
-        )
-    if len(shape) != 7 or shape[4:] != (4, 3, 3) or 0 in shape:
-        raise ConfigurationFileError(f"links must have the shape (Nt, Nz, Ny, Nx, 4, 3, 3), got {shape}")
-    return links
-
-
-def precision_of(links: NDArray[Any]) -> Precision:
+def precision_of(links: Links) -> Precision:
     """The precision that links have."""
-    return "f32" if checked_links(links).dtype == np.complex64 else "f64"
-
-
-class ConfigurationFileError(MetalforgeError):
-    """A gauge configuration file that cannot be trusted, read or written; the message names the field or record."""
+    return "f32" if links.dtype == np.complex64 else "f64"
 
 
 def opened(path: PathLike) -> AbstractContextManager[tuple[BinaryIO, int]]:
@@ -99,21 +151,6 @@ def read_bytes(stream: BinaryIO, count: int, what: str) -> NDArray[np.uint8]:
 # f32: what MILC allows (https://github.com/milc-qcd/milc_qcd, generic/check_unitarity.c, TOLERANCE).
 # f64: above the rounding of a hundred thousand link updates without reunitarisation, below one of single precision.
 UNITARITY_TOLERANCE: dict[Precision, float] = {"f32": 1e-4, "f64": 1e-10}
-
-_SITE_AXIS = (3, 2, 1, 0)  # the array axis of direction mu
-
-
-def plaquette(links: Links) -> float:
-    """P = mean over sites and the six planes of Re tr U_p / 3; 1 for unit links."""
-    total = 0.0
-    for mu in range(4):
-        for nu in range(mu):
-            ahead = np.roll(links[..., nu, :, :], -1, axis=_SITE_AXIS[mu])
-            aside = np.roll(links[..., mu, :, :], -1, axis=_SITE_AXIS[nu])
-            first = links[..., mu, :, :] @ ahead
-            second = links[..., nu, :, :] @ aside
-            total += float(np.sum((first * second.conj()).real))  # Re tr (first second^dagger)
-    return total / (6 * 3 * (links.size // 36))
 
 
 def link_trace(links: Links) -> float:
@@ -155,23 +192,36 @@ def check_special_unitary(links: Links, precision: Precision, what: str) -> None
         )
 
 
-def check_close(field: str, stored: float, found: float, tolerance: float) -> None:
-    """Raise if a header value differs from what the links give."""
-    if not abs(stored - found) <= tolerance:
-        raise ConfigurationFileError(
-            f"{field}: the header says {stored:.12g}, the links give {found:.12g}; "
-            "the data are damaged or follow another convention"
-        )
-
-
-def ready_to_write(links: NDArray[Any], precision: Precision, verify: bool) -> NDArray[Any]:
-    """`links` as a contiguous complex array of `precision`, refused if a reader would refuse them."""
-    with np.errstate(over="ignore"):  # what does not fit in single precision is infinite and found below
-        narrow = np.ascontiguousarray(checked_links(links), dtype=np.complex64 if precision == "f32" else np.complex128)
-    check_finite(narrow, "links")
+def checked(stored: StoredLinks, verify: bool) -> NDArray[np.complex128]:
+    """The links of a file as complex128, refused if they are not finite, or do not `verify`."""
+    check_finite(stored.links, stored.where)
+    links = stored.links.astype(np.complex128)
+    if links.shape[-2] == 2:
+        links = np.concatenate([links, third_row(links)[..., None, :]], axis=-2)
     if verify:
-        check_special_unitary(narrow.astype(np.complex128, copy=False), precision, "links")
-    return narrow
+        check_special_unitary(links, precision_of(stored.links), stored.where)
+        for field, (said, measured, tolerance) in stored.said.items():
+            if not abs(said - (found := measured(links))) <= tolerance:
+                raise ConfigurationFileError(
+                    f"{field}: the header says {said:.12g}, the links give {found:.12g}; "
+                    "the data are damaged or follow another convention"
+                )
+    return links
+
+
+def ready_to_write(links: NDArray[Any], verify: bool = True) -> Links:
+    """`links` as a contiguous array, refused if a reader would refuse them."""
+    if not isinstance(links, np.ndarray) or links.dtype not in (np.complex128, np.complex64):
+        raise ConfigurationFileError(
+            f"links must be a NumPy array of complex128 or complex64, got {getattr(links, 'dtype', type(links))}"
+        )
+    if links.ndim != 7 or links.shape[4:] != (4, 3, 3) or 0 in links.shape:
+        raise ConfigurationFileError(f"links must have the shape (Nt, Nz, Ny, Nx, 4, 3, 3), got {links.shape}")
+    links = np.ascontiguousarray(links)
+    check_finite(links, "links")
+    if verify:
+        check_special_unitary(links.astype(np.complex128, copy=False), precision_of(links), "links")
+    return links
 
 
 # The rotations repeat after 29 * 31 words: a chunk of whole periods needs its two shift tables only once.
@@ -208,8 +258,9 @@ def rotated_xor(words: NDArray[np.uint32]) -> tuple[int, int]:
     return sums[0], sums[1]
 
 
-def site_crcs(data: memoryview, n_sites: int) -> NDArray[np.uint32]:
-    """CRC-32 (zlib) of each site's bytes as stored; `data` holds `n_sites` equal pieces."""
-    step = len(data) // n_sites
-    crcs = (zlib.crc32(data[start : start + step]) for start in range(0, n_sites * step, step))
-    return np.fromiter(crcs, dtype=np.uint32, count=n_sites)
+def scidac_sums(data: NDArray[np.uint8], dims: Dims) -> dict[str, int]:
+    """The checksums of a SciDAC record: `rotated_xor` over the CRC-32 (zlib) of each site's bytes as stored."""
+    count = math.prod(dims)
+    step = data.size // count
+    crcs = (zlib.crc32(data.data[start : start + step]) for start in range(0, count * step, step))
+    return dict(zip(("suma", "sumb"), rotated_xor(np.fromiter(crcs, dtype=np.uint32, count=count)), strict=True))

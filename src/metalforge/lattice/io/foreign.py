@@ -16,27 +16,27 @@ import struct
 import numpy as np
 
 from metalforge.core import PathLike
+from metalforge.lattice.observables import plaquette_of
 
 from . import _links as files
-from ._links import ConfigurationFileError, Dims, Links, LoadedLinks
+from ._links import ConfigurationFileError, Dims, HeaderFields, Links, StoredLinks
 
 _HEADER = struct.Struct("<4id")
 HEADER_BYTES = _HEADER.size
 _TOLERANCE = 1e-12  # both are sums in double precision; openQCD allows the square root of their length in roundings
 
 
-def read_openqcd(path: PathLike, *, verify: bool = True) -> LoadedLinks:
+def read_openqcd(path: PathLike) -> StoredLinks:
     """The links of an openQCD file; `metadata` holds `plaquette`, with 1 for unit links.
 
-    `verify` compares the plaquette with the header and checks that the links are in SU(3). Fields with open or
-    Schroedinger-functional boundaries fail both: read them with `verify=False`.
+    Fields with open or Schroedinger-functional boundaries do not have the plaquette of the header, nor are they in
+    SU(3): they are read with `verify=False`.
     """
     with files.opened(path) as (stream, size):
         if size < HEADER_BYTES:
             raise ConfigurationFileError(f"header: the file has {size} bytes, an openQCD header {HEADER_BYTES}")
         head = files.read_bytes(stream, HEADER_BYTES, "header").tobytes()
         nt, nx, ny, nz, traces = _HEADER.unpack(head)
-        dims: Dims = (nx, ny, nz, nt)
         if not looks_like_openqcd(head, size):
             raise ConfigurationFileError(
                 f"header: sizes Nt, Nx, Ny, Nz = {nt} {nx} {ny} {nz} must be even and positive and ask for "
@@ -45,12 +45,9 @@ def read_openqcd(path: PathLike, *, verify: bool = True) -> LoadedLinks:
         if not math.isfinite(traces):
             raise ConfigurationFileError(f"plaquette: the header says {traces}")
         values = files.read_bytes(stream, size - HEADER_BYTES, "data").view("<f8").astype(np.float64)
-        files.check_finite(values, "data")
-        links = _from_odd_sites(values.view(np.complex128).reshape(-1, 4, 2, 3, 3), dims)
-        if verify:
-            files.check_special_unitary(links, "f64", "data")
-            files.check_close("plaquette", traces / 3, files.plaquette(links), _TOLERANCE)
-        return LoadedLinks(links=links, dims=dims, format="openqcd", metadata={"plaquette": f"{traces / 3:.17g}"})
+        links = _from_odd_sites(values.view(np.complex128).reshape(-1, 4, 2, 3, 3), (nx, ny, nz, nt))
+        said = {"plaquette": (traces / 3, plaquette_of, _TOLERANCE)}
+        return StoredLinks(links, {"plaquette": f"{traces / 3:.17g}"}, said=said)
 
 
 def looks_like_openqcd(head: bytes, size: int) -> bool:
@@ -87,11 +84,8 @@ _HEADER_BYTES = struct.calcsize("<" + _LAYOUT)
 _NATURAL_ORDER = 0
 
 
-def read_milc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
-    """The links of a MILC v5 file of either byte order; `metadata` holds `time_stamp`, `byte_order` and the sums.
-
-    Size and both checksums are always checked; `verify` also checks that the links are in SU(3).
-    """
+def read_milc(path: PathLike) -> StoredLinks:
+    """The links of a MILC v5 file of either byte order; `metadata` holds `time_stamp`, `byte_order` and the sums."""
     with files.opened(path) as (stream, size):
         if size < _HEADER_BYTES:
             raise ConfigurationFileError(f"header: the file has {size} bytes, a MILC header {_HEADER_BYTES}")
@@ -105,28 +99,22 @@ def read_milc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
             raise ConfigurationFileError(
                 f"order: {site_order} (node dump order) is not supported\nhint: save it with MILC's `save_serial`"
             )
-        wanted = nx * ny * nz * nt * files.REALS_PER_SITE * 4
+        wanted = math.prod(dims) * files.REALS_PER_SITE * 4
         if size - _HEADER_BYTES != wanted:
             raise ConfigurationFileError(
                 f"data: dims {nx} {ny} {nz} {nt} ask for {wanted} bytes, {size - _HEADER_BYTES} follow the header"
             )
         # Both checksums are over the words as numbers of the writing machine, so after undoing its byte order.
         words = files.read_bytes(stream, wanted, "data").view(order + "u4").astype(np.uint32)
-        for name, stored, found in zip(("sum29", "sum31"), sums, files.rotated_xor(words), strict=True):
-            if stored != found:
-                raise ConfigurationFileError(f"{name}: the header says {stored:x}, the data give {found:x}")
-        values = words.view(np.float32)
-        files.check_finite(values, "data")
-        links = values.astype(np.float64).view(np.complex128).reshape(files.shape_of(dims))
-        if verify:
-            files.check_special_unitary(links, "f32", "data")
-        metadata = {
-            "time_stamp": stamp.split(b"\0")[0].decode("utf-8", errors="replace").strip(),
-            "byte_order": "little" if order == "<" else "big",
-            "sum29": f"{sums[0]:x}",
-            "sum31": f"{sums[1]:x}",
-        }
-        return LoadedLinks(links=links, dims=dims, format="milc", metadata=metadata)
+        header = HeaderFields(
+            time_stamp=stamp.split(b"\0")[0].decode("utf-8", errors="replace").strip(),
+            byte_order="little" if order == "<" else "big",
+            sum29=f"{sums[0]:x}",
+            sum31=f"{sums[1]:x}",
+        )
+        for name, found in zip(("sum29", "sum31"), files.rotated_xor(words), strict=True):
+            header.check_sum(name, found)
+        return StoredLinks(files.as_links(words.view(np.float32), dims), header)
 
 
 def _byte_order(head: bytes) -> str:

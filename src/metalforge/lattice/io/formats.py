@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import HDF5_SIGNATURE, PathLike, find
+from metalforge.core import HDF5_SIGNATURE, PathLike, Sealed, find, naming
 
 from . import _links as files
-from ._links import ConfigurationFileError, LoadedLinks
-from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from ._links import ConfigurationFileError, LoadedLinks, StoredLinks
+from .checkpoint import read_stored, write_checkpoint
 from .foreign import HEADER_BYTES, MILC_MAGIC, looks_like_openqcd, read_milc, read_openqcd
 from .ildg import LIME_MAGIC, read_ildg, write_ildg
 from .nersc import read_nersc, write_nersc
@@ -22,24 +21,25 @@ def read_links(path: PathLike, format: str | None = None, *, verify: bool = True
     Formats: nersc, ildg, hdf5 (our checkpoints), milc, openqcd. `verify=False` reads links that are not in SU(3) or
     disagree with the plaquette or link trace of their header; sizes and checksums are checked all the same.
     """
-    return find("configuration format", format or guess_format(path), _READERS)(path, verify=verify)
+    name = format or guess_format(path)
+    stored = find("configuration format", name, _READERS)(path)
+    with naming(path, "read", ConfigurationFileError):
+        return LoadedLinks(links=files.checked(stored, verify), format=name, metadata=dict(stored.metadata))
 
 
-def write_links(path: PathLike, links: NDArray[Any], format: str, **options: Any) -> None:
-    """Write `links` as nersc, ildg or hdf5; `options` are those of `write_nersc`, `write_ildg` or `Checkpoint`."""
-    find("configuration format to write", format, _WRITERS)(path, links, **options)
+def write_links(path: PathLike, links: NDArray[Any], format: str, *, verify: bool = True) -> None:
+    """Write `links` as nersc, ildg or hdf5; `verify=False` lets links outside SU(3) pass, but not into hdf5."""
+    find("configuration format to write", format, _WRITERS)(path, links, verify=verify)
 
 
 def guess_format(path: PathLike) -> str:
     """The name of the format that the first bytes of `path` announce."""
     with files.opened(path) as (stream, size):
         head = stream.read(max(HEADER_BYTES, 12))
-        if head.startswith(b"BEGIN_HEADER"):
-            return "nersc"
-        if head.startswith(LIME_MAGIC):
-            return "ildg"
-        if head.startswith(HDF5_SIGNATURE):
-            return "hdf5"
+        magics = {"nersc": b"BEGIN_HEADER", "ildg": LIME_MAGIC, "hdf5": HDF5_SIGNATURE}
+        for name, magic in magics.items():
+            if head.startswith(magic):
+                return name
         if MILC_MAGIC in (int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")):
             return "milc"
         if looks_like_openqcd(head, size):
@@ -50,26 +50,14 @@ def guess_format(path: PathLike) -> str:
         )
 
 
-def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
-    """The links of a checkpoint, widened to complex128."""
-    found = read_checkpoint(path, verify=verify)
-    texts = ("spec_json", "state_json", "engine", "family", "precision", "package_version")
-    return LoadedLinks(
-        links=found.links.astype(np.complex128),
-        dims=files.dims_of(found.links),
-        format="hdf5",
-        metadata={name: str(getattr(found, name)) for name in texts},
-    )
+def _write_hdf5(path: PathLike, links: NDArray[Any], *, verify: bool) -> None:
+    write_checkpoint(path, Sealed({"links": links}, {"spec_json": "{}", "state_json": "{}"}))
 
 
-def _write_hdf5(path: PathLike, links: NDArray[Any], **options: Any) -> None:
-    write_checkpoint(path, Checkpoint(links=links, precision=files.precision_of(links), **options))
-
-
-_READERS: dict[str, Callable[..., LoadedLinks]] = {
+_READERS: dict[str, Callable[[PathLike], StoredLinks]] = {
     "nersc": read_nersc,
     "ildg": read_ildg,
-    "hdf5": _read_hdf5,
+    "hdf5": read_stored,
     "milc": read_milc,
     "openqcd": read_openqcd,
 }
