@@ -10,7 +10,7 @@ by n + u by 3 w. Its ceiling are the two bare integer products; the rest is enco
 
 The peers compute the same dictionary of heads. A small pass is mostly calls from Python: that is why decoding all heads
 by their activation, not one by one, decides what comes out here. Times of the emulator are times of emulating, not
-those of a chip; those are modelled, by `ConductorProgram.explain`.
+those of a chip.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,15 +23,16 @@ from threadpoolctl import threadpool_limits
 from benchmarks.rows import BenchRow, best_of
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.conductor.program import ConductorProgram, ConductorRun
-from metalforge.conductor.shipped import default_weights
+from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core import HeadLayout, Measured
 from metalforge.native import kernels
 from metalforge.reservoir.engine import EsnEngine
+from metalforge.reservoir.heads import decoder_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import EmulatedDevice
 
-INPUTS, OUTPUTS, BATCH, UNITS = len(SCHEMA), CONDUCTOR_11.width, 8, default_weights().units
+INPUTS, OUTPUTS, BATCH, UNITS = len(SCHEMA), CONDUCTOR_11.width, 8, shipped_weights().units
 LINES = INPUTS + UNITS
 STEP, QUERY = LINES * UNITS, LINES * OUTPUTS
 """Weights of the two products."""
@@ -58,19 +59,17 @@ def trained() -> EsnWeights:
     rng = np.random.default_rng(1)
     w_out = 0.1 * rng.normal(size=(OUTPUTS, LINES)).astype(np.float32)
     bias = rng.normal(size=OUTPUTS).astype(np.float32)
-    return default_weights().with_readout(w_out, bias, passthrough=True, heads=CONDUCTOR_11)
+    return shipped_weights().with_readout(w_out, bias, passthrough=True, heads=CONDUCTOR_11)
 
 
-def separate(weights: EsnWeights) -> list[ConductorProgram]:
+def separate(weights: EsnWeights) -> list[EsnWeights]:
     """Eleven models of one head each, on the same reservoir: what one pass replaces."""
-    programs = []
+    models = []
     for head in CONDUCTOR_11.heads:
         rows = CONDUCTOR_11.span(head.name)
         layout = HeadLayout(name=head.name, heads=(head,))
-        programs.append(
-            ConductorProgram(weights=weights.with_readout(weights.w_out[rows], weights.out_bias[rows], heads=layout))
-        )
-    return programs
+        models.append(weights.with_readout(weights.w_out[rows], weights.out_bias[rows], heads=layout))
+    return models
 
 
 class Peer:
@@ -101,7 +100,7 @@ class Peer:
         return found
 
 
-def agree(run: ConductorRun, peer: Peer, frames: np.ndarray, tolerance: float) -> None:
+def agree(run: ConductorProgram, peer: Peer, frames: np.ndarray, tolerance: float) -> None:
     """Return when both say the same of some frames: otherwise their speeds would not compare."""
     run.reset()
     s = np.zeros(UNITS, np.float32)
@@ -124,20 +123,20 @@ def row(name: str, seconds: float, peer_name: str, peer_s: float, top_name: str,
     )
 
 
-def passes(run: ConductorRun, frame: np.ndarray) -> Callable[[], object]:
+def passes(run: ConductorProgram, frame: np.ndarray) -> Callable[[], object]:
     """A pass of a run, from rest at first."""
     run.reset(batch=None if frame.ndim == 1 else len(frame))
     return lambda: run.run_conductor(frame)
 
 
-def together(runs: list[ConductorRun], frame: np.ndarray) -> Callable[[], object]:
+def together(runs: list[ConductorProgram], frame: np.ndarray) -> Callable[[], object]:
     calls = [passes(run, frame) for run in runs]
     return lambda: [call() for call in calls]
 
 
 def software_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]:
-    run, peer = ConductorProgram(weights=weights).run_on(), Peer(weights)
-    eleven = [program.run_on() for program in separate(weights)]
+    run, peer = ConductorProgram(weights), Peer(weights)
+    eleven = [ConductorProgram(one) for one in separate(weights)]
     agree(run, peer, frames[:20], 1e-4)
     for batch, frame in ((1, frames[0]), (BATCH, frames[:BATCH])):
         state = np.zeros((*frame.shape[:-1], UNITS), np.float32)
@@ -152,13 +151,13 @@ def software_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]
 
 def part_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]:
     """A step and a query apart: along a chain every trajectory is a step, heads are read when somebody asks."""
-    engine, peer, program = EsnEngine(weights, threads=1), Peer(weights), ConductorProgram(weights=weights)
+    engine, peer, decoder = EsnEngine(weights, threads=1), Peer(weights), decoder_of(CONDUCTOR_11)
     frame = frames[0]
     state = engine.run(frames)[-1]
     w_out, bias = weights.w_out.T.copy(), weights.out_bias
 
     def query() -> object:
-        return program.decode(np.concatenate([state, frame]) @ w_out + bias)
+        return decoder(np.concatenate([state, frame]) @ w_out + bias)
 
     step_s, numpy_step = fastest(lambda: engine.step(state, frame)), fastest(lambda: peer.step(state, frame))
     yield row("a step alone, software", step_s, "NumPy f32", numpy_step, "FMA and cache", ceiling(STEP))
@@ -181,12 +180,12 @@ def emulator_rows(weights: EsnWeights, frames: np.ndarray) -> Iterator[BenchRow]
     peer = Peer(weights)
     with ExitStack() as held:
 
-        def on_device(program: ConductorProgram) -> ConductorRun:
+        def on_device(weights: EsnWeights) -> ConductorProgram:
             device = held.enter_context(EmulatedDevice())
-            return held.enter_context(program.run_on(device, calibration=frames))
+            return held.enter_context(ConductorProgram(weights, device, calibration=frames))
 
-        run = on_device(ConductorProgram(weights=weights))
-        eleven = [on_device(program) for program in separate(weights)]
+        run = on_device(weights)
+        eleven = [on_device(one) for one in separate(weights)]
         agree(run, peer, frames[:20], 0.2)
         for batch, frame in ((1, frames[0]), (BATCH, frames[:BATCH])):
             state = np.zeros((*frame.shape[:-1], UNITS), np.float32)

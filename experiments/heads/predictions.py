@@ -22,6 +22,7 @@ from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.reservoir.heads import head_values
 from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import side_by_side
 from metalforge.reservoir.weights import EsnWeights
@@ -89,8 +90,9 @@ def values_of(trained: Trained, inputs: Doubles) -> dict[str, Doubles]:
 
 
 def _decoded(trained: Trained, outputs: NDArray[Any], inputs: NDArray[Any]) -> dict[str, Doubles]:
-    values = ConductorProgram(weights=trained.weights).decode(outputs, inputs)
-    return {name: np.asarray(values[name][:, -1]) for name in trained.fits}
+    layout = layout_of(trained)
+    values = head_values(layout, trained.weights.features, outputs, inputs)
+    return {name: values[:, layout.span(name).stop - 1] for name in trained.fits}
 
 
 def layout_of(trained: Trained) -> HeadLayout:
@@ -117,8 +119,10 @@ def _whole_on_npu(trained: Trained, train: Sequence[Example], test: Sequence[Exa
     """Return what reservoir and heads say when both are on the emulated NPU, with tanh on the host."""
     layout = layout_of(trained)
     calibration = None if trained.weights.ranges else calibration_inputs([example.inputs for example in train])
-    program = ConductorProgram(weights=trained.weights)
-    with EmulatedDevice() as device, program.run_on(device, precision="W8A8", calibration=calibration) as running:
+    with (
+        EmulatedDevice() as device,
+        ConductorProgram(trained.weights, device, precision="W8A8", calibration=calibration) as running,
+    ):
 
         def said(batch: Doubles) -> Doubles:
             running.reset(batch=len(batch))

@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.conductor.plasma.heads import HEADS, mean_states, said_of
-from metalforge.conductor.plasma.scores import TestedPlasma
+from metalforge.conductor.plasma.heads import HEADS, TestedPlasma, mean_states, said_of
 from metalforge.conductor.scores import skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError

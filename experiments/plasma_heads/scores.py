@@ -2,7 +2,7 @@
 
 import msgspec
 
-from metalforge.conductor.plasma.scores import TransportScore, TransportScores, TransportStudy
+from metalforge.conductor.plasma.heads import TransportScore, TransportScores, TransportStudy
 from metalforge.conductor.scores import CouplingInterval
 
 

@@ -194,8 +194,7 @@ def _means_alone(train: Sequence[PlasmaRecord], taught: Sequence[Doubles], input
 
 def _whole_on_device(heads: TransportHeads, inputs: Sequence[Doubles]) -> Doubles:
     """Return what both say with reservoir and heads on the emulated NPU: one pass a frame for both."""
-    program = ConductorProgram(weights=heads.weights)
-    with EmulatedDevice() as device, program.run_on(device, precision="W8A8") as running:
+    with EmulatedDevice() as device, ConductorProgram(heads.weights, device, precision="W8A8") as running:
         said = []
         for one in inputs:
             running.reset()

@@ -17,7 +17,7 @@ import msgspec
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
-from metalforge.conductor.shipped import default_weights
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.campaign import precision
 from metalforge.lattice.chain import Chain
@@ -200,7 +200,7 @@ def _child(job: Job) -> int:
 
 def main() -> None:
     """Serve until the input ends."""
-    default_weights()
+    shipped_weights()
     for line in sys.stdin.buffer:
         job = msgspec.json.decode(line, type=Job)
         pid = os.fork()

@@ -3,7 +3,7 @@
 import msgspec
 
 from metalforge.conductor.scores import HeadScores, TestedKind
-from metalforge.conductor.shipped import default_scores
+from metalforge.conductor.shipped import shipped_scores
 
 TRUSTED = ("thermalization", "phase", "anomaly", "cg_estimate", "rejection")
 KINDS = (
@@ -17,6 +17,6 @@ def scores(*heads: str) -> HeadScores:
     """Return the shipped scores with these heads trusted (`TRUSTED` without)."""
     judged = tuple(
         msgspec.structs.replace(score, trusted=score.name in (heads or TRUSTED), skill=0.3)
-        for score in default_scores().heads
+        for score in shipped_scores().heads
     )
     return HeadScores(heads=judged, tested_on=KINDS)

@@ -33,19 +33,19 @@ def adopt(
     from metalforge.conductor import (
         SCHEMA,
         Provenance,
-        default_provenance,
-        default_weights,
         read_provenance,
         save_with_provenance,
+        shipped_provenance,
+        shipped_weights,
         standings_of,
     )
     from metalforge.conductor import adopt as fold_in
     from metalforge.lattice import taught_by
     from metalforge.reservoir import expect_features, load_weights
 
-    known = default_weights() if weights is None else load_weights(weights)
+    known = shipped_weights() if weights is None else load_weights(weights)
     expect_features(known, SCHEMA)
-    made = default_provenance() if weights is None else read_provenance(weights)
+    made = shipped_provenance() if weights is None else read_provenance(weights)
     taught = [taught_by(directory, known) for directory in directories]
     found = fold_in(known, [campaign.chains for campaign in taught], force=force)
     names = " ".join(str(directory) for directory in directories)

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from .advisor import ConductorAdvisor
     from .features import SCHEMA, ChainContext, FrameMaker
     from .layouts import CONDUCTOR_11, GPU_PREP_11
-    from .plasma.acting import HeadStop
-    from .program import ConductorProgram
+    from .plasma.heads import HeadStop
+    from .program import ConductorProgram, untrained_network
     from .scaling import transition_curve, transition_on
     from .shipped import (
         Provenance,
-        default_provenance,
-        default_scores,
-        default_weights,
         read_provenance,
         save_with_provenance,
+        shipped_provenance,
+        shipped_scores,
+        shipped_weights,
     )
     from .standing import standings_of
 
@@ -29,8 +29,9 @@ __all__ = [
     "ConductorAdvisor",
     "ConductorProgram",
     "FrameMaker",
-    "default_provenance",
-    "default_scores",
-    "default_weights",
+    "shipped_provenance",
+    "shipped_scores",
+    "shipped_weights",
+    "untrained_network",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

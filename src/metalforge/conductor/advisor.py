@@ -84,7 +84,7 @@ class ConductorAdvisor(Closing):
     def __init__(self, heads: Heads, context_of: ContextOf, *, device: Any = None) -> None:
         self.heads, self.device, self._context_of = heads, device, context_of
         self.emulation_s, self.trouble = 0.0, ""
-        self._run = ConductorProgram(weights=heads.weights).run_on(device)
+        self._run = ConductorProgram(heads.weights, device)
         self._rest = np.zeros(heads.weights.units, heads.weights.dtype)
         self._shown = [h.name for h in heads.layout.heads if h.trained and h.available and h.name not in heads.unused]
         self._chains: dict[str, _ChainReader] = {}
@@ -230,5 +230,5 @@ def combined(readings: Sequence[float], held_out: float, curve: ExpectedPeak) ->
 def _first_frame(context: ChainContext, rows: tuple[tuple[str, tuple[float, ...]], ...]) -> float:
     """Return the prediction of the cheap head after the first frame of a chain."""
     frames = FrameMaker(context).push("measure", dict(rows))
-    with ConductorProgram(weights=shipped_weights(CHEAP_LAYOUT)).run_on() as network:
+    with ConductorProgram(shipped_weights(CHEAP_LAYOUT)) as network:
         return float(network.through(frames.values)[CHEAP_HEAD][0, -1])

@@ -93,17 +93,14 @@ class Frames(NamedTuple):
     values: Doubles
 
 
-class _Filters(NamedTuple):
+class _Filters:
     """Exponential filters, fast and slow: (2, 2 channels), sums of values and of the weights with which they count."""
 
-    sums: Doubles
+    def __init__(self, channels: int) -> None:
+        self._sums = np.zeros((2, 2 * channels))
 
-    @classmethod
-    def at_rest(cls, channels: int) -> "_Filters":
-        return cls(np.zeros((2, 2 * channels)))
-
-    def over(self, values: Doubles) -> tuple["_Filters", Doubles]:
-        """Return the filters after rows of values (NaN: not known), and the means after each: (rows + 1, 2, channels).
+    def over(self, values: Doubles) -> Doubles:
+        """Take rows of values (NaN: not known), and return the means after each: (rows + 1, 2, channels).
 
         The first are those before all rows. One row after the other, so that cutting rows into blocks changes no bit.
         """
@@ -113,27 +110,15 @@ class _Filters(NamedTuple):
         counted[:, 0, :channels] = np.where(np.isfinite(values), values, 0.0)
         share = _RATES * np.tile(counted[:, :, channels:], 2)
         kept, added = 1.0 - share, share * counted
-        sums = np.empty((len(values) + 1, *self.sums.shape))
-        sums[0] = last = self.sums
+        sums = np.empty((len(values) + 1, *self._sums.shape))
+        sums[0] = last = self._sums
         for keep, add, after in zip(kept, added, sums[1:], strict=True):
             np.multiply(last, keep, out=after)
             last = np.add(after, add, out=after)
+        self._sums = sums[-1].copy()
         means, weights = sums[:, :, :channels], sums[:, :, channels:]
         with np.errstate(invalid="ignore"):  # nothing was known: 0 / 0
-            return _Filters(sums[-1].copy()), means / weights
-
-
-class _Seen(NamedTuple):
-    """All that frames to come depend on, beside the context."""
-
-    updates: int
-    """Updates taken."""
-    rows: Doubles
-    """Rows that are in no frame yet: of sweeps fewer than a frame has, of trajectories the last."""
-    base: _Filters
-    moves: _Filters
-    away: Doubles
-    """How far z and l of the last frame were from their slow means."""
+            return means / weights
 
 
 class FrameMaker:
@@ -146,21 +131,37 @@ class FrameMaker:
         self._sigma = self._plaquette.deviation / context.volume**0.5
         self._loop_unit, self._step_unit = context.n_s**1.5, context.tau * context.volume**0.25
         self._fixed = _fixed(context)
+        self.count = 0
+        """Updates taken."""
         start = float(context.start == "cold")
         first = np.array([[start, start, start, 0.0, *(np.nan for _ in OF_TRAJECTORIES), 0.0]])
-        none = first[:0]
-        self._seen = _Seen(0, first if self._trajectories else none, _Filters.at_rest(9), _Filters.at_rest(6), _ZEROS)
-
-    @property
-    def count(self) -> int:
-        """Updates taken."""
-        return self._seen.updates
+        # Rows that are in no frame yet: of sweeps fewer than a frame has, of trajectories the last.
+        self._waiting = first if self._trajectories else first[:0]
+        self._base, self._moves = _Filters(9), _Filters(6)
+        self._away = np.zeros(2)  # how far z and l of the last frame were from their slow means
 
     def push(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Frames:
         """Take the next updates, by column as a run has them, and return the frames that they complete."""
         rows = self._rows(phase, columns)
-        self._seen, frames = self._after(rows)
-        return frames
+        before, self.count = self.count, self.count + len(rows)
+        joined = np.concatenate([self._waiting, rows])
+        if self._trajectories:
+            k, self._waiting = len(rows), joined[-1:].copy()
+            looked, now = joined[:-1][:, None], rows
+            numbers = made = np.arange(before, self.count)
+        else:
+            k = len(joined) // SWEEPS
+            numbers = before - len(self._waiting) + SWEEPS * np.arange(1, k + 1) - 1
+            made = numbers + 1
+            self._waiting = joined[k * SWEEPS :].copy()
+            looked = joined[: k * SWEEPS].reshape(k, SWEEPS, rows.shape[1])
+            now = looked[:, -1]
+        if not k:
+            return Frames(np.empty(0, np.int64), np.empty((0, len(SCHEMA))))
+        found = self._values(looked, now, made.astype(np.float64))
+        seen_by = SCHEMA.scaled(np.column_stack([np.broadcast_to(found[one.name], k) for one in SCHEMA.features]))
+        values = np.where(np.isfinite(seen_by), seen_by, 0.0)
+        return Frames(numbers.astype(np.int64), np.clip(values, -LARGEST, LARGEST, out=values))
 
     def _rows(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Doubles:
         """Return updates as rows: what was seen, what a trajectory has, and whether it was a quench."""
@@ -180,39 +181,12 @@ class FrameMaker:
         rows[:, -1] = float(quench)
         return rows
 
-    def _after(self, rows: Doubles) -> tuple[_Seen, Frames]:
-        """Return what is kept after these rows, and their frames."""
-        seen, count = self._seen, self._seen.updates + len(rows)
-        joined = np.concatenate([seen.rows, rows])
-        if self._trajectories:
-            k, left = len(rows), joined[-1:]
-            looked, now = joined[:-1][:, None], rows
-            numbers = np.arange(seen.updates, count)
-            made = numbers
-        else:
-            k = len(joined) // SWEEPS
-            left = joined[k * SWEEPS :]
-            looked = joined[: k * SWEEPS].reshape(k, SWEEPS, rows.shape[1])
-            now = looked[:, -1]
-            numbers = seen.updates - len(seen.rows) + SWEEPS * np.arange(1, k + 1) - 1
-            made = numbers + 1
-        if not k:
-            empty = Frames(np.empty(0, np.int64), np.empty((0, len(SCHEMA))))
-            return seen._replace(updates=count, rows=left), empty
-        found, base, moves, away = self._values(looked, now, made.astype(np.float64))
-        kept = _Seen(count, left.copy(), base, moves, away)
-        seen_by = SCHEMA.scaled(np.column_stack([np.broadcast_to(found[one.name], k) for one in SCHEMA.features]))
-        values = np.where(np.isfinite(seen_by), seen_by, 0.0)
-        return kept, Frames(numbers.astype(np.int64), np.clip(values, -LARGEST, LARGEST, out=values))
-
-    def _values(
-        self, looked: Doubles, now: Doubles, made: Doubles
-    ) -> tuple[Mapping[str, Doubles], _Filters, _Filters, Doubles]:
-        """Return the features of frames by name, and the filters after them.
+    def _values(self, looked: Doubles, now: Doubles, made: Doubles) -> Mapping[str, Doubles]:
+        """Return the features of frames by name.
 
         `looked` are the rows of each frame, `now` the one it is named after, `made` the updates so far.
         """
-        context, seen = self.context, self._seen
+        context = self.context
         plaquette, spatial, re, im = (looked[:, :, i] for i in range(4))
         size = np.sqrt(re * re + im * im)
         both = np.stack([(plaquette - self._plaquette.mean) / self._sigma, size * self._loop_unit], axis=-1)
@@ -223,12 +197,12 @@ class FrameMaker:
         delta_h, quarter, accepted, n_steps, cg = (before[:, 4], now[:, 5], before[:, 6], now[:, 7], before[:, 8])
         log_cg = np.where(cg > 0, np.log(1.0 + np.where(cg > 0, cg, 0.0)), np.nan)
         channels = [mean, square, skew, np.abs(delta_h), accepted, log_cg, log_cg * log_cg]
-        base, means = seen.base.over(np.column_stack(channels))
+        means = self._base.over(np.column_stack(channels))
         fast, slow = means[1:, 0], means[1:, 1]
         # Deviations count from what the slow filter was before the frame; a first frame has none.
         about = np.where(np.isfinite(means[:-1, 1, :2]), means[:-1, 1, :2], mean)
         away = mean - about
-        earlier = np.concatenate([seen.away[None], away[:-1]])
+        earlier = np.concatenate([self._away[None], away[:-1]])
         off = both - about[:, None]
         if looked.shape[1] > 1:
             within = both.var(axis=1)
@@ -236,7 +210,8 @@ class FrameMaker:
         else:
             within = np.full_like(mean, np.nan)
             by_one = away * earlier
-        moves, moved = seen.moves.over(np.column_stack([(off * off).mean(axis=1), by_one, away * away]))
+        moved = self._moves.over(np.column_stack([(off * off).mean(axis=1), by_one, away * away]))
+        self._away = away[-1].copy()
         spread, pairs, between = (moved[1:, 1, i : i + 2] for i in (0, 2, 4))
         lag = np.divide(pairs, spread, out=np.zeros_like(pairs), where=spread > 0)
         bounded = np.clip(lag, 0.0, 0.99)
@@ -247,7 +222,7 @@ class FrameMaker:
         is_trajectory = np.isfinite(n_steps)
         variance = slow[:, 2:4] - slow[:, :2] * slow[:, :2]
         cg_variance = slow[:, 8] - slow[:, 7] * slow[:, 7]
-        found = self._fixed | {
+        return self._fixed | {
             "log_updates": np.log(1.0 + made),
             "log_time": np.log(1.0 + made / tau[:, 1]),
             "is_quench": now[:, -1],
@@ -282,10 +257,6 @@ class FrameMaker:
             "has_quarter": np.isfinite(quarter).astype(np.float64),
             "has_cg": np.isfinite(log_cg).astype(np.float64),
         }
-        return found, base, moves, away[-1].copy()
-
-
-_ZEROS = np.zeros(2)
 
 
 def _fixed(context: ChainContext) -> dict[str, Doubles]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core import PEAK_HEAD, HeadLayout, HeadSpec, SpecError, find
+from metalforge.core import PEAK_HEAD, HeadLayout, find
 from metalforge.reservoir import EsnWeights
 
 PEAK = PEAK_HEAD
@@ -42,32 +42,19 @@ def layout(name: str) -> HeadLayout:
     return find("head layout", name, LAYOUTS)
 
 
-def migrate(weights: EsnWeights, target: HeadLayout, *, names: tuple[str, ...] = ()) -> EsnWeights:
-    """Return a network whose readout has the heads of `target`: rows move by name, new heads are zeros and untrained.
-
-    `names` are the heads of weights that carry no layout, such as hotSpring's files of nine: one output each.
-    """
-    if weights.w_out is None or weights.out_bias is None:
-        raise SpecError("only a network with a readout can be migrated\nhint: fit one, or build a ConductorProgram")
-    source = weights.heads
-    if source is None:
-        if len(names) != weights.outputs:
-            raise SpecError(
-                f"these weights carry no layout: name their {weights.outputs} heads. Got {len(names)} names"
-                "\nhint: names=GPU_PREP_11.names[:9] for a file of nine heads"
-            )
-        source = HeadLayout(name="unnamed", heads=tuple(HeadSpec(name=name) for name in names))
-    w_out = np.zeros((target.width, weights.w_out.shape[1]), weights.dtype)
+def migrate(weights: EsnWeights, target: HeadLayout) -> EsnWeights:
+    """Return a network whose readout has the heads of `target`: rows move by name, new heads are zeros."""
+    source, old_w, old_bias = weights.head_readout()
+    w_out = np.zeros((target.width, old_w.shape[1]), weights.dtype)
     bias = np.zeros(target.width, weights.dtype)
     heads = []
     for head in target.heads:
         known = head.name in source.names and source[head.name].width == head.width
         if known:
             to, origin = target.span(head.name), source.span(head.name)
-            w_out[to], bias[to] = weights.w_out[origin], weights.out_bias[origin]
+            w_out[to], bias[to] = old_w[origin], old_bias[origin]
         # A trained readout keeps the scale and the curve that it was fitted with.
-        kept = source[head.name] if known and weights.heads is not None else head
-        trained = known and source[head.name].trained
-        heads.append(msgspec.structs.replace(kept, trained=trained, available=head.available))
+        kept = source[head.name] if known else msgspec.structs.replace(head, trained=False)
+        heads.append(msgspec.structs.replace(kept, available=head.available))
     marked = msgspec.structs.replace(target, heads=tuple(heads))
     return with_fields(weights, w_out=w_out, out_bias=bias, heads=marked)

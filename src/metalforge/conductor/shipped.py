@@ -54,34 +54,25 @@ def read_provenance(path: PathLike) -> Provenance | None:
 
 FOLDER = files("metalforge.conductor") / "data"
 DEFAULT = "conductor-11"
+"""The layout that campaigns read with."""
 
 
 @cache
-def shipped_weights(layout: str) -> EsnWeights:
+def shipped_weights(layout: str = DEFAULT) -> EsnWeights:
     """Return the network that comes with the package for a layout: 128 units, the features of a frame."""
     with as_file(FOLDER / f"{layout}.safetensors") as path:
         return load_weights(path)
 
 
 @cache
-def shipped_scores(layout: str) -> HeadScores:
+def shipped_scores(layout: str = DEFAULT) -> HeadScores:
     """Return what that network is worth on held-out chains."""
     return msgspec.json.decode((FOLDER / f"{layout}.json").read_bytes(), type=HeadScores)
 
 
-def default_weights() -> EsnWeights:
-    """Return the network that campaigns read with: the heads of conductor-11."""
-    return shipped_weights(DEFAULT)
-
-
-def default_scores() -> HeadScores:
-    """Return what it was worth on held-out chains."""
-    return shipped_scores(DEFAULT)
-
-
-def default_provenance() -> Provenance:
-    """Return the command, seeds and corpus that made the shipped network."""
-    with as_file(FOLDER / f"{DEFAULT}.safetensors") as path:
+def shipped_provenance(layout: str = DEFAULT) -> Provenance:
+    """Return the command, seeds and corpus that made that network."""
+    with as_file(FOLDER / f"{layout}.safetensors") as path:
         made = read_provenance(path)
     assert made is not None, "the shipped file says how it was made"
     return made

@@ -18,7 +18,7 @@ from metalforge.reservoir import EsnWeights, expect_features, load_weights, to_d
 from .features import ChainContext
 from .layouts import CONDUCTOR_11, migrate
 from .scores import AdoptedHead, HeadScore, TestedKind
-from .shipped import default_scores, default_weights, read_provenance
+from .shipped import read_provenance, shipped_scores, shipped_weights
 
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as scores call it."""
@@ -79,8 +79,8 @@ class Heads:
 
 def shipped_heads(route: str) -> Heads:
     """Return the heads of the package with their scores where the network runs on this route."""
-    scores = {score.name: score for score in default_scores().heads if score.route == route}
-    return Heads(weights=default_weights(), scores=scores)
+    scores = {score.name: score for score in shipped_scores().heads if score.route == route}
+    return Heads(weights=shipped_weights(), scores=scores)
 
 
 def heads_for(
@@ -88,7 +88,7 @@ def heads_for(
 ) -> Heads:
     """Return the heads of the package as they stand to chains, one of each system of a campaign."""
     heads, unused = shipped_heads(route), unused or {}
-    domain, tested = _tested(chains, integrator, default_scores().tested_on)
+    domain, tested = _tested(chains, integrator, shipped_scores().tested_on)
     if tested is not None:
         untested = sorted(set(heads.layout.names) - tested)
         unused = dict.fromkeys(untested, "not tested on chains of this kind") | dict(unused)

@@ -129,7 +129,7 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def expect_no_base(self, what: str) -> None:
         """Refuse heads whose values are counted from a curve over inputs, which `what` cannot do."""
         if based := [head.name for head in self.heads if head.base is not msgspec.UNSET]:
-            hint = "read it with `ConductorProgram.run_on`"
+            hint = "read it with `ConductorProgram`"
             raise SpecError(f"{what} cannot add the base curve of `{based[0]}`\nhint: {hint}")
 
     def span(self, name: str) -> slice:

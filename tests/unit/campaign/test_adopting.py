@@ -23,10 +23,10 @@ from metalforge.conductor.scores import AdoptedHead
 from metalforge.conductor.shipped import (
     FOLDER,
     Provenance,
-    default_provenance,
-    default_weights,
     read_provenance,
     save_with_provenance,
+    shipped_provenance,
+    shipped_weights,
 )
 from metalforge.conductor.standing import standings_of, with_weights
 from metalforge.core.errors import SpecError
@@ -140,11 +140,11 @@ def test_what_cannot_teach_is_refused(campaigns, file, tmp_path):
 @pytest.fixture
 def adopted(tmp_path):
     """The package's weights with another readout of one head, as campaigns might have left them."""
-    weights = default_weights()
+    weights = shipped_weights()
     assert weights.w_out is not None
     changed = replace(weights, w_out=weights.w_out * np.float32(1.5))
     path = tmp_path / "adopted.safetensors"
-    save_with_provenance(changed, msgspec.structs.replace(default_provenance(), campaigns=("1" * 64,)), path)
+    save_with_provenance(changed, msgspec.structs.replace(shipped_provenance(), campaigns=("1" * 64,)), path)
     return path
 
 
@@ -192,7 +192,7 @@ def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are
     shipped = SMALL.theory.advisor().heads
     assert shipped.acts(HEAD)
     assert not with_weights(shipped, adopted).scores, "another readout, and no scores of it"
-    save_with_provenance(default_weights(), MADE, adopted)
+    save_with_provenance(shipped_weights(), MADE, adopted)
     assert with_weights(shipped, adopted).scores == shipped.scores, "the package's numbers have its scores"
     two = with_weights(shipped, file)
     assert {head.name for head in two.weights.heads.heads if head.trained} == set(HEADS.names)
@@ -214,10 +214,10 @@ def scored(low, high, campaigns=6):
 
 def written(path, head):
     """The package's weights with another readout of one head, and these scores of it."""
-    weights = default_weights()
+    weights = shipped_weights()
     w_out = weights.w_out.copy()
     w_out[weights.heads.span(HEAD)] *= np.float32(1.1)
-    made = msgspec.structs.replace(default_provenance(), adopted=(head,))
+    made = msgspec.structs.replace(shipped_provenance(), adopted=(head,))
     save_with_provenance(replace(weights, w_out=w_out), made, path)
     return path
 
@@ -251,7 +251,7 @@ def test_an_adopted_head_acts_by_the_skill_of_its_own_readout(head, acts, tmp_pa
     assert (score.value, score.trusted) == (head.after, acts)  # how far its readings are off
     standing = {one.name: one.acts for one in standings_of(path)}
     assert standing[HEAD] == acts
-    assert len(standing) == len(default_weights().heads.names)
+    assert len(standing) == len(shipped_weights().heads.names)
 
 
 def test_the_journal_says_that_an_adopted_head_without_skill_is_not_trusted(tmp_path):
@@ -272,7 +272,7 @@ def test_adopt_says_of_every_head_whether_campaigns_will_act_on_it(campaigns, tm
     new = tmp_path / "new.safetensors"
     said = json.loads(metalforge("conductor", "adopt", *campaigns, "--out", new, "--force", "--json").stdout)
     standings = {one["name"]: one for one in said["standings"]}
-    assert set(standings) == set(default_weights().heads.names)
+    assert set(standings) == set(shipped_weights().heads.names)
     forced = {head["name"] for head in said["heads"] if head["adopted"]}
     assert forced
     assert not any(standings[name]["acts"] for name in forced), "two campaigns are too few"

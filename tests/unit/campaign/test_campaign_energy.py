@@ -20,7 +20,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Record, Screened
 from metalforge.campaign.view import view_of
-from metalforge.conductor.shipped import default_weights
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.substrates.profiles import profile
 from reference.campaigns import ending, records_of, spec_of
@@ -104,7 +104,7 @@ def test_a_screen_in_software_is_no_npu_and_says_the_same(tmp_path, records):
         state = campaign.run()
     here = read_journal(tmp_path / "run" / JOURNAL, Record).records
     said, wanted = ({(r.chain, r.step): r.heads for r in some if isinstance(r, Screened)} for some in (records, here))
-    for head in default_weights().heads.names[:9]:  # those that were trained
+    for head in shipped_weights().heads.names[:9]:  # those that were trained
         both = [key for key in said.keys() & wanted.keys() if head in said[key] and head in wanted[key]]
         if head in ("rejection", "cg_estimate"):  # which do not apply to these chains
             assert both == []

@@ -31,14 +31,14 @@ def heads_of(spec):
 @pytest.fixture
 def trusting(monkeypatch):
     """Scores in which more heads are trusted."""
-    monkeypatch.setattr(standing, "default_scores", scores)
+    monkeypatch.setattr(standing, "shipped_scores", scores)
 
 
 @pytest.fixture(scope="module")
 def sea(tmp_path_factory):
     """A short dynamical campaign."""
     with pytest.MonkeyPatch.context() as trusting:
-        trusting.setattr(standing, "default_scores", scores)
+        trusting.setattr(standing, "shipped_scores", scores)
         with Campaign.open(SEA, tmp_path_factory.mktemp("sea") / "run") as campaign:
             return campaign.run()
 
@@ -73,7 +73,7 @@ def test_on_their_own_kind_of_chains_trusted_heads_act():
 def test_a_head_that_was_not_tested_on_a_kind_of_chain_does_not_act_there(monkeypatch):
     few = msgspec.structs.replace(KINDS[0], heads=("thermalization", "phase"))
     shown = msgspec.structs.replace(scores(), tested_on=(few, *KINDS[1:]))
-    monkeypatch.setattr(standing, "default_scores", lambda: shown)
+    monkeypatch.setattr(standing, "shipped_scores", lambda: shown)
     demo, sea = heads_of(preset("demo")), heads_of(SEA)
     assert demo.acts("phase")
     assert not demo.acts("anomaly")

@@ -7,7 +7,7 @@ from metalforge.campaign.spec import Budget, Running, Screening, Steering, WarmU
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record, Screened
 from metalforge.conductor.advisor import ConductorAdvisor, _ChainReader
-from metalforge.conductor.passes import ConductorRun
+from metalforge.conductor.program import ConductorProgram
 from metalforge.core.advice import ChainPlace, Reading
 from metalforge.core.rows import Segment
 from reference.small_campaigns import ROUNDS, WITH_QUARKS, run_until
@@ -64,14 +64,14 @@ def test_what_was_read_of_a_chain_is_not_read_again_when_it_changes_producers(mo
 
 def test_a_chain_that_cannot_be_read_has_no_readings_and_the_campaign_goes_on(monkeypatch, tmp_path):
     plain = _run(SEA, tmp_path / "plain")
-    count, through = iter(range(10**6)), ConductorRun.through
+    count, through = iter(range(10**6)), ConductorProgram.through
 
     def broken(self, frames):
         if next(count) >= 3:
             raise RuntimeError("chip on fire")
         return through(self, frames)
 
-    monkeypatch.setattr(ConductorRun, "through", broken)
+    monkeypatch.setattr(ConductorProgram, "through", broken)
     state = _run(SEA, tmp_path / "run")
     assert state.finished is not None
     assert {log.id: log.digest for log in state.chains.values()} == {

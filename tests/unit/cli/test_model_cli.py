@@ -156,7 +156,7 @@ def test_shipped_networks_run_on_the_npu_as_in_software(tmp_path, name):
     np.save(tmp_path / "raw.npy", frames * scale + offset)
     ran = json.loads(call("npu", "run", "net.mfd", "--input", "raw.npy", "--json", cwd=tmp_path).stdout)
     assert ran["statistics"]["inferences"] > 0
-    software = ConductorProgram(weights=weights).run_on().through(frames).vector
+    software = ConductorProgram(weights).through(frames).vector
     spread = software.std(axis=0)
     assert np.max(np.abs(np.array(ran["result"]) - software) - 0.25 * spread) <= 1e-6
 

@@ -7,7 +7,7 @@ import scipy.special
 
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
-from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.program import ConductorProgram, untrained_network
 from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
@@ -48,32 +48,17 @@ def test_heads_without_a_producer_are_marked():
     assert all(h.baseline for h in (*CONDUCTOR_11.heads, *GPU_PREP_11.heads) if h.available)
 
 
-def test_the_builder_of_the_seed_runs_as_written():
-    program = (
-        ConductorProgram.builder()
-        .reservoir_dims(50, 128)
-        .add_head("thermalization", 1, "Sigmoid")
-        .add_head("phase", 2, "Softmax")
-        .add_head("anomaly", 1, "Sigmoid")
-        .add_head("beta_priority", 1, "ReLU")
-        .add_head("cg_estimate", 1, "ReLU")
-        .add_head("rejection", 1, "Sigmoid")
-        .add_head("quality", 1, "ReLU")
-        .add_head("schedule", 1, "ReLU")
-        .add_head("deconfinement", 1, "ReLU")
-        .add_head("transport_D", 1, "Linear")
-        .add_head("transport_eta", 1, "Linear")
-        .build()
-    )
-    outputs = program.run_on().run_conductor(np.ones(50))
+def test_an_untrained_network_has_no_preference():
+    weights = untrained_network(50, 128, CONDUCTOR_11)
+    outputs = ConductorProgram(weights).run_conductor(np.ones(50))
     assert " ".join(outputs) == CONDUCTOR
-    assert outputs["phase"].tolist() == [0.5, 0.5]  # untrained: no preference
-    assert not any(head.trained for head in program.heads.heads)
+    assert outputs["phase"].tolist() == [0.5, 0.5]
+    assert not any(head.trained for head in weights.heads.heads)
 
 
 def test_a_pass_is_the_equation():
-    program = ConductorProgram(weights=trained(CONDUCTOR_11))
-    run, w = program.run_on(), program.weights
+    w = trained(CONDUCTOR_11)
+    run = ConductorProgram(w)
     rng = np.random.default_rng(3)
     frames = rng.normal(size=(4, 50))
     found = [run.run_conductor(x) for x in frames][-1]
@@ -114,7 +99,7 @@ def test_heads_are_decoded_by_name_whatever_their_order():
 
 
 def test_frames_that_cannot_be_stepped_are_refused():
-    run = ConductorProgram(weights=trained(CONDUCTOR_11)).run_on()
+    run = ConductorProgram(trained(CONDUCTOR_11))
     with pytest.raises(SpecError, match=r"shape \(50,\). Got \(8, 50\)\nhint: reset\(batch=n\)"):
         run.run_conductor(np.zeros((8, 50)))
     with pytest.raises(SpecError, match="finite"):
@@ -125,10 +110,10 @@ def test_frames_that_cannot_be_stepped_are_refused():
 
 
 def test_the_device_agrees_with_software():
-    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    weights = trained(CONDUCTOR_11)
     frames = np.random.default_rng(0).normal(size=(20, 50)) * 0.5
-    with EmulatedDevice() as device, program.run_on(device, calibration=frames) as chip:
-        software = program.run_on()
+    with EmulatedDevice() as device, ConductorProgram(weights, device, calibration=frames) as chip:
+        software = ConductorProgram(weights)
         for x in frames:
             a, b = software.run_conductor(x), chip.run_conductor(x)
         assert abs(a["thermalization"][0] - b["thermalization"][0]) < 0.02
@@ -137,33 +122,17 @@ def test_the_device_agrees_with_software():
 
 
 def test_a_batch_of_eight_equals_eight_chains():
-    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    weights = trained(CONDUCTOR_11)
     frames = np.random.default_rng(0).normal(size=(5, 8, 50))
-    together = program.run_on()
+    together = ConductorProgram(weights)
     together.reset(batch=8)
     for step in frames:
         found = together.run_conductor(step)
     for i in range(8):
-        alone = program.run_on()
+        alone = ConductorProgram(weights)
         for step in frames:
             one = alone.run_conductor(step[i])
         assert all(np.allclose(one[name], found[name][i]) for name in one)
-
-
-def test_nine_heads_of_a_file_become_eleven(tmp_path):
-    """Seed 003's padding, by name: the new heads are zeros and marked."""
-    nine = make_esn(64, 5, seed=1, dtype=np.float32)  # hotSpring's JSON: no layout, no bias, float32
-    nine = nine.with_readout(np.random.default_rng(0).normal(size=(9, 64)).astype(np.float32))
-    path = tmp_path / "nine.json"
-    save_weights(nine, path)
-    old = load_weights(path)
-    with pytest.raises(SpecError, match="name their 9 heads"):
-        migrate(old, GPU_PREP_11)
-    new = migrate(old, GPU_PREP_11, names=GPU_PREP_11.names[:9])
-    assert new.outputs == 11
-    assert [h.name for h in new.heads.heads if not h.trained] == ["quenched_length", "quenched_therm"]
-    assert np.array_equal(new.w_out[:9], old.w_out)
-    assert not new.w_out[9:].any()
 
 
 def test_heads_move_by_name_between_layouts():
@@ -187,9 +156,9 @@ def test_a_head_that_moves_keeps_the_curve_that_it_was_fitted_with():
 
 
 def test_a_batch_of_eight_on_the_device_is_two_calls_and_equals_eight_alone():
-    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    weights = trained(CONDUCTOR_11)
     frames = np.random.default_rng(0).normal(size=(4, 8, 50)) * 0.5
-    with EmulatedDevice() as device, program.run_on(device, calibration=frames) as chip:
+    with EmulatedDevice() as device, ConductorProgram(weights, device, calibration=frames) as chip:
         chip.reset(batch=8)
         for step in frames:
             found = chip.run_conductor(step)
@@ -203,19 +172,12 @@ def test_a_batch_of_eight_on_the_device_is_two_calls_and_equals_eight_alone():
 
 
 def test_weights_keep_their_features_and_heads_in_a_file(tmp_path):
-    program = (
-        ConductorProgram.builder().reservoir_dims(len(SCHEMA), 32).features(SCHEMA).add_layout(CONDUCTOR_11).build()
-    )
-    save_weights(program.weights, tmp_path / "c.safetensors")
+    save_weights(untrained_network(len(SCHEMA), 32, CONDUCTOR_11, features=SCHEMA), tmp_path / "c.safetensors")
     again = load_weights(tmp_path / "c.safetensors")
     assert again.features == SCHEMA
     assert again.heads.names == CONDUCTOR_11.names
 
 
 def test_bad_programs_are_refused():
-    with pytest.raises(SpecError, match="reservoir_dims"):
-        ConductorProgram.builder().add_head("a", 1, "relu").build()
-    with pytest.raises(SpecError, match="activation must be"):
-        ConductorProgram.builder().add_head("a", 1, "gelu")
     with pytest.raises(SpecError, match="layout"):
-        ConductorProgram(weights=make_esn(10, 3, seed=1))
+        ConductorProgram(make_esn(10, 3, seed=1))

@@ -40,11 +40,11 @@ def network(**base):
 @pytest.mark.parametrize("where", ["software", "emulator"])
 def test_blocks_give_what_frames_give_one_by_one(where):
     frames = np.random.default_rng(1).uniform(-1, 1, (40, 3))
-    program = ConductorProgram(weights=network(base=BASE))
+    weights = network(base=BASE)
     device = EmulatedDevice() if where == "emulator" else None
     with (
-        program.run_on(device, calibration=frames) as alone,
-        program.run_on(device, calibration=frames) as together,
+        ConductorProgram(weights, device, calibration=frames) as alone,
+        ConductorProgram(weights, device, calibration=frames) as together,
     ):
         said = [alone.run_conductor(frame) for frame in frames]
         blocks = [together.through(frames[a:b]) for a, b in ((0, 1), (1, 1), (1, 30), (30, 40))]
@@ -60,16 +60,14 @@ def test_blocks_give_what_frames_give_one_by_one(where):
 
 def test_a_base_is_added_to_its_head_alone_and_is_constant_beyond_its_knots():
     frames = np.array([[-2.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0], [4.0, 0, 0]])  # a = 1, 1.5, 2.5, 4
-    plain, based = (ConductorProgram(weights=network(**b)).run_on() for b in ({}, {"base": BASE}))
+    plain, based = (ConductorProgram(network(**b)) for b in ({}, {"base": BASE}))
     without, with_base = plain.through(frames), based.through(frames)
     assert with_base["one"][:, 0] - without["one"][:, 0] == pytest.approx([-1.0, -0.5, 2.0, 4.0])
     assert np.array_equal(with_base["two"], without["two"])
-    assert with_base["one"][0] == pytest.approx(
-        ConductorProgram(weights=network(base=BASE)).run_on().run_conductor(frames[0])["one"]
-    )
+    assert with_base["one"][0] == pytest.approx(ConductorProgram(network(base=BASE)).run_conductor(frames[0])["one"])
     turned = HeadBase(feature="b", knots=((1.0, 5.0), (3.0, 7.0)))
-    moved = ConductorProgram(weights=network(base=turned)).run_on().through(frames[:, [1, 0, 2]])
-    usual = ConductorProgram(weights=network()).run_on().through(frames[:, [1, 0, 2]])
+    moved = ConductorProgram(network(base=turned)).through(frames[:, [1, 0, 2]])
+    usual = ConductorProgram(network()).through(frames[:, [1, 0, 2]])
     assert (moved["one"] - usual["one"])[:, 0] == pytest.approx([7.0, 6.5, 5.5, 5.0])
 
 
@@ -81,10 +79,8 @@ def test_a_base_travels_with_the_weights_and_is_refused_where_nobody_adds_it(tmp
     assert again.heads["two"].base is msgspec.UNSET
     with pytest.raises(SpecError, match="one"):
         on_raw(again)
-    with pytest.raises(SpecError, match="one"):
-        ConductorProgram(weights=again).decode(np.zeros((1, 4)))
     with pytest.raises(UnknownNameError, match="`a`"):
-        ConductorProgram(weights=replace(again, features=None)).run_on()
+        ConductorProgram(replace(again, features=None))
     for knots in ((), ((1.0, 0.0), (1.0, 1.0)), ((0.0, np.inf),)):
         with pytest.raises(SpecError, match="knots"):
             HeadBase(feature="a", knots=knots)

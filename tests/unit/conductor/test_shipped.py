@@ -9,9 +9,7 @@ from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import (
-    default_provenance,
-    default_scores,
-    default_weights,
+    shipped_provenance,
     shipped_scores,
     shipped_weights,
 )
@@ -20,7 +18,7 @@ from metalforge.reservoir.weights import Ranges
 
 
 def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None:
-    weights = default_weights()
+    weights = shipped_weights()
     expect_features(weights, SCHEMA)
     assert (weights.units, weights.inputs, weights.dtype) == (128, len(SCHEMA), np.float32)
     assert weights.heads is not None
@@ -30,14 +28,14 @@ def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None
     assert weights.ranges == Ranges(LARGEST, 1.0)  # what a device must show: features are bounded, and so are states
     seen = {name: [0.5] for name in ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")}
     frames = FrameMaker(Context(beta=5.4, dims=(4, 4, 4, 4), algorithm="hmc")).push("warmup", seen).values
-    with ConductorProgram(weights=weights).run_on() as run:
+    with ConductorProgram(weights) as run:
         said = run.run_conductor(frames[0])
     assert all(np.isfinite(values).all() for values in said.values())
 
 
 def test_every_trained_head_has_a_score_on_every_route() -> None:
-    found = default_scores()
-    weights = default_weights()
+    found = shipped_scores()
+    weights = shipped_weights()
     assert weights.heads is not None
     trained = {head.name for head in weights.heads.heads if head.trained}
     assert {(s.name, s.route) for s in found.heads} == {(name, route) for name in trained for route in ROUTES}
@@ -62,7 +60,7 @@ def test_the_early_stop_was_judged_on_as_many_chains_as_the_protocol_says() -> N
 
 
 def test_the_file_says_how_it_was_made() -> None:
-    made = default_provenance()
+    made = shipped_provenance()
     assert made.command.startswith("python -m experiments heads corpus --grid faults --out corpus")
     assert made.command.endswith("python -m experiments heads train --corpus corpus --seed 1 --layout conductor-11")
     assert (made.seed, made.corpus_seed) == (1, 2026)
@@ -70,7 +68,7 @@ def test_the_file_says_how_it_was_made() -> None:
 
 
 def test_the_npu_says_what_software_says() -> None:
-    scores = {(s.name, s.route): s for s in default_scores().heads}
+    scores = {(s.name, s.route): s for s in shipped_scores().heads}
     for name in {name for name, _ in scores}:
         software = scores[name, "f32-software"]
         for route in ("npu-w4a8-refit", "npu-w8a8"):

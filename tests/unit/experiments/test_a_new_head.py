@@ -43,5 +43,5 @@ def test_a_new_head_is_trained_scored_and_asked_for_by_its_name():
     chain = made.part("test")[0]
     columns = {name: column.tolist() for name, column in chain.columns.items()}
     frames = FrameMaker(context_of(chain.entry)).push("measure", columns)
-    with ConductorProgram(weights=trained.weights).run_on() as network:
+    with ConductorProgram(trained.weights) as network:
         assert network.through(frames.values)["spread"].min() >= 0

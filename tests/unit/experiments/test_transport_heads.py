@@ -30,10 +30,8 @@ from experiments.plasma_heads.training import (
     said_on,
     train_transport,
 )
-from metalforge.conductor.plasma.acting import HeadStop
 from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
-from metalforge.conductor.plasma.heads import HEADS, said_of
-from metalforge.conductor.plasma.scores import shipped_transport
+from metalforge.conductor.plasma.heads import HEADS, HeadStop, said_of, shipped_transport
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call, study
@@ -137,10 +135,10 @@ def test_weighing_in_the_head_narrows_the_error(corpus):
 
 
 def test_weights_of_another_layout_are_refused(corpus):
-    from metalforge.conductor.shipped import default_weights
+    from metalforge.conductor.shipped import shipped_weights
 
     with pytest.raises(SpecError):
-        heads_of(default_weights(), corpus.part("train"))
+        heads_of(shipped_weights(), corpus.part("train"))
 
 
 def small_run(particles=226, **more):

@@ -17,6 +17,7 @@ from metalforge.reservoir import network
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.engine import Affine, EsnEngine
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.heads import decoder_of
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.profiles import profile
 
@@ -215,12 +216,10 @@ def test_a_conductor_pass_has_the_bits_and_the_books_of_two_calls(n_slots, passt
         for kind in kinds
     )
     layout = HeadLayout(name="kinds", heads=heads)
-    program = ConductorProgram(
-        weights=weights.with_readout(w_out, np.ones(7, np.float32), passthrough=passthrough, heads=layout)
-    )
+    trained = weights.with_readout(w_out, np.ones(7, np.float32), passthrough=passthrough, heads=layout)
     frames = np.random.default_rng(2).normal(size=(12, 6)).astype(np.float32)
     device, called = both(n_slots=n_slots)
-    fast, slow = (program.run_on(d, calibration=frames) for d in (device, called))
+    fast, slow = (ConductorProgram(trained, d, calibration=frames) for d in (device, called))
     for frame in frames:
         ours, theirs = fast.run_conductor(frame), slow.run_conductor(frame)
         assert list(ours) == list(kinds)
@@ -235,12 +234,12 @@ def test_a_conductor_pass_has_the_bits_and_the_books_of_two_calls(n_slots, passt
         fast.run_conductor(frames[:4] * np.nan)
     assert np.array_equal(fast.state, slow.state)
     same_books(device, called)
-    software = program.run_on()
+    software = ConductorProgram(trained)
     alone = [software.run_conductor(frame) for frame in frames]
-    states, trained = EsnEngine(program.weights).run(frames), program.weights
+    states = EsnEngine(trained).run(frames)
     seen = np.concatenate([states, frames], axis=1) if passthrough else states
     outputs = Affine(trained.w_out, trained.out_bias)(seen)
-    whole = program.decode(outputs)
+    whole = decoder_of(layout)(outputs)
     assert np.array_equal(whole.vector, [one.vector for one in alone])
     y = outputs.astype(np.float64)
     raised = np.exp(y[:, 4:] - y[:, 4:].max(axis=1, keepdims=True))

@@ -8,7 +8,7 @@ import pytest
 
 from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.shipped import default_weights
+from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load
 from metalforge.hybrid.learning import DeviceNetwork, Evolution, GradientStep, OnlineTrainer, StreamWindow
@@ -48,7 +48,7 @@ class _Conducted:
 
     def __init__(self, device, seed=1):
         made = replace(weights(seed), ranges=Ranges(1.0, 1.0), heads=HEADS)
-        self._passes = ConductorProgram(weights=made).run_on(device, precision="W4A8")
+        self._passes = ConductorProgram(made, device, precision="W4A8")
         self.close = self._passes.close
 
     def run(self, u):
@@ -124,8 +124,8 @@ def test_the_shipped_conductor_runs_on_a_board_of_one_program():
     seen = {name: [0.5] for name in ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")}
     contexts = [ChainContext(beta=beta, dims=(4, 4, 4, 4), algorithm="hmc") for beta in (5.3, 5.6, 5.9)]
     frames = [FrameMaker(context).push("warmup", seen).values for context in contexts]
-    board, program = EmulatedDevice(n_slots=1), ConductorProgram(weights=default_weights())
-    roomy, one = (program.run_on(device) for device in (EmulatedDevice(), board))
+    board, weights = EmulatedDevice(n_slots=1), shipped_weights()
+    roomy, one = (ConductorProgram(weights, device) for device in (EmulatedDevice(), board))
     for frame in frames:
         assert np.array_equal(one.through(frame).vector, roomy.through(frame).vector)
     assert board.statistics().loads >= 2 * len(frames)
