@@ -1,4 +1,4 @@
-"""The studies behind docs/tables: a name and settings go in, rows of figures and their explanation come out.
+"""The studies behind docs/tables: a name and settings go in, a table and its explanation come out.
 
 They are not part of the wheel: `python -m experiments run NAME` runs them from a checkout of the repository.
 """
@@ -6,13 +6,11 @@ They are not part of the wheel: `python -m experiments run NAME` runs them from 
 from . import (  # noqa: F401  # registers them
     coverage,
     faults,
-    hybrid_tanh,
-    parity,
     steering,
     tasks_table,
     thermodynamics,
     transport,
 )
-from .protocol import EXPERIMENTS, Experiment, Result, ResultRow, Settings, find_experiment
+from .protocol import EXPERIMENTS, Experiment, Result, Settings, find_experiment
 
-__all__ = ["EXPERIMENTS", "Experiment", "Result", "ResultRow", "Settings", "find_experiment"]
+__all__ = ["EXPERIMENTS", "Experiment", "Result", "Settings", "find_experiment"]

@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(heads, name="heads")
 
-Name = Annotated[str, typer.Argument(help="Such as 004 or parity; `list` shows all.")]
+Name = Annotated[str, typer.Argument(help="Such as coverage or tasks; `list` shows all.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller run of the same kind, in seconds.")]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="The first of the seeds.")]
 Shard = Annotated[str, typer.Option(help="Part i/n of a long one; parts add to one file. `table`: only what it has.")]
@@ -44,16 +44,15 @@ def run(
     only: Annotated[str, typer.Option(help="Only the cases (and arms) of a long one whose name has this text.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Run an experiment and print its rows; what they mean stands below them."""
+    """Run an experiment and print its table; what it means stands below."""
     experiment = find_experiment(name)
     settings = Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file, only=only)
     result = experiment.run(settings, aloud)
     if as_json:
-        print_json(result.rows)
+        print_json(result.table)
         return
     print_text(experiment.question + "\n")
-    head, *lines = result.lines
-    print_table(f"Experiment {name}", head, lines)
+    print_table(f"Experiment {name}", result.lines[0], result.lines[1:])
     for line in result.words:
         print_text(f"- {line}")
     if result.checks:
@@ -63,7 +62,7 @@ def run(
 @app.command()
 def page(
     name: Name,
-    path: Annotated[Path, typer.Argument(help="The page to write, such as docs/tables/parity.md.")],
+    path: Annotated[Path, typer.Argument(help="The page to write, such as docs/tables/tasks.md.")],
     quick: Quick = False,
     seed: Seed = 1,
     shard: Shard = "",

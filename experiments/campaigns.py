@@ -16,13 +16,11 @@ from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record
 from metalforge.reservoir.metrics import wilson
 
-from .protocol import ResultRow, row_of, shown
+from .protocol import Cell, Figure
 
 Doubles = NDArray[np.float64]
 FAR = 4.0
 """Pulls beyond this are called wrong: a Gaussian gives 1 in 16,000."""
-GAUSSIAN = {1: 0.6827, 2: 0.9545}
-"""Shares of a Gaussian within so many standard deviations."""
 
 
 def run_campaign(spec: CampaignSpec) -> tuple[CampaignState, Sequence[Record]]:
@@ -50,25 +48,11 @@ class Pulls(NamedTuple):
         return cls(off / np.sqrt(error**2 + 1 / others), off)
 
 
-def within(pulls: Doubles, errors: float) -> int:
-    """Return how many pulls are below so many errors."""
-    return int(np.sum(np.abs(pulls) < errors))
-
-
 def far_off(pulls: Doubles) -> int:
     """Return how many pulls are beyond `FAR`."""
     return int(np.sum(np.abs(pulls) > FAR))
 
 
-def share_within(pulls: Doubles, errors: float) -> str:
-    """Return the share of pulls below so many errors, as text."""
-    return shown(wilson(within(pulls, errors), pulls.size), ".2f") if pulls.size else "-"
-
-
-def rows_within(task: str, approach: str, pulls: Doubles, *, less: bool = True) -> list[ResultRow]:
-    """Return the rows of the shares within one and two errors, beside a Gaussian's."""
-    return [
-        row_of(task, approach, f"within {n}", wilson(within(pulls, n), pulls.size), share, precision="f64", less=less)
-        for n, share in GAUSSIAN.items()
-        if pulls.size
-    ]
+def share_within(pulls: Doubles, errors: float) -> Cell:
+    """Return the share of pulls below so many errors."""
+    return Figure.of(wilson(int(np.sum(np.abs(pulls) < errors)), pulls.size), ".2f") if pulls.size else "-"

@@ -30,10 +30,10 @@ from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
 
-from .campaigns import FAR, Doubles, Pulls, far_off, rows_within, run_campaign, share_within, within
+from .campaigns import FAR, Doubles, Pulls, far_off, run_campaign, share_within
 from .exact_model import DIMS, MODELS, ExactChains, ExactModel
 from .lines import Job, OutcomeFile
-from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, read_cases, row_of, shown, words
+from .protocol import Cell, Check, Figure, Progress, Result, Settings, experiment, read_cases, words
 from .rehearsal import WARM_UP, rehearsal_spec, rehearse
 
 FIRST_SEED = 50_000
@@ -229,8 +229,7 @@ def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> Pulls:
 
 
 def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Result:
-    rows: list[ResultRow] = []
-    table: list[dict[str, str]] = []
+    table: list[dict[str, Cell]] = []
     checks: list[Check] = []
     exact = [np.empty(0)]
     for case in cases:
@@ -239,25 +238,21 @@ def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Resul
             continue
         pulls, off = pulls_of(case, mine)
         table.append(_line(case, mine, pulls, off))
-        established = sum(one.established for one in mine)
-        share = wilson(established, len(mine))
-        rows.append(row_of(case.name, case.ends, "established", share, float(case.has_peak), precision="f64"))
-        rows += rows_within(case.name, case.ends, pulls)
         exact += [pulls] if case.model else []
         if case.known is not None and pulls.size >= FEW:
             mean, error = _bias(pulls)
             asked = f"{case.name}: bias below {MOST_BIAS:g} of the error, within its own two errors"
             checks.append((asked, f"{mean:+.2f} +- {error:.2f}", abs(mean) < MOST_BIAS + 2 * error))
-        asked, wrong = f"{case.name}: none established", established
+        asked, wrong = f"{case.name}: none established", sum(one.established for one in mine)
         if case.has_peak:
             asked, wrong = f"{asked} and wrong by more than {FAR:g} errors", far_off(pulls)
         checks.append((asked, str(wrong), wrong == 0))
     if len(exact) > 1:
         pulls = np.concatenate(exact)
-        one, two = (within(pulls, n) / max(pulls.size, 1) for n in (1, 2))
+        one, two = (float(np.mean(np.abs(pulls) < n)) if pulls.size else 0.0 for n in (1, 2))
         asked = f"exact models: {ONE[0]} to {ONE[1]} within one error"
-        checks.append((asked, share_within(pulls, 1), ONE[0] <= one <= ONE[1]))
-        checks.append((f"exact models: at least {TWO} within two errors", share_within(pulls, 2), two >= TWO))
+        checks.append((asked, str(share_within(pulls, 1)), ONE[0] <= one <= ONE[1]))
+        checks.append((f"exact models: at least {TWO} within two errors", str(share_within(pulls, 2)), two >= TWO))
     missing = [outcome for outcome in outcomes if not outcome.established]
     lacks = Counter(name for outcome in missing for name in outcome.lacking)
     said = words(
@@ -268,7 +263,7 @@ def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Resul
         lacks=", ".join(f"{name} {count}" for name, count in lacks.most_common()) or "nothing",
         versions=", ".join(sorted({outcome.rules for outcome in outcomes})),
     )
-    return Result.of(rows, table, said, checks)
+    return Result(table, said, checks)
 
 
 def _bias(pulls: Doubles) -> tuple[float, float]:
@@ -276,19 +271,19 @@ def _bias(pulls: Doubles) -> tuple[float, float]:
     return float(pulls.mean()), float(pulls.std(ddof=1) / np.sqrt(pulls.size))
 
 
-def _line(case: Case, mine: Sequence[CoverageOutcome], pulls: Doubles, off: Doubles) -> dict[str, str]:
+def _line(case: Case, mine: Sequence[CoverageOutcome], pulls: Doubles, off: Doubles) -> dict[str, Cell]:
     established = [o for o in mine if o.established]
     quoted = np.array([o.error for o in established if o.error])
     true = float(np.sqrt(np.mean(off**2))) if off.size > 1 else float("nan")
     biased = case.known is not None and pulls.size > 1
     return {
         "case": case.name,
-        "campaigns": str(len(mine)),
-        "established": shown(wilson(len(established), len(mine)), ".2f"),
+        "campaigns": len(mine),
+        "established": Figure.of(wilson(len(established), len(mine)), ".2f"),
         "within 1 error": share_within(pulls, 1),
         "within 2 errors": share_within(pulls, 2),
-        "quoted / true error": f"{np.sqrt(np.mean(quoted**2)) / true:.2f}" if off.size > 1 else "-",
+        "quoted / true error": Figure(float(np.sqrt(np.mean(quoted**2))) / true, ".2f") if off.size > 1 else "-",
         "bias / error": "{:+.2f} +- {:.2f}".format(*_bias(pulls)) if biased else "-",
-        "beyond 4": str(far_off(pulls)),
-        "updates": f"{np.mean([o.updates for o in mine]):.0f}",
+        "beyond 4": far_off(pulls),
+        "updates": Figure(float(np.mean([o.updates for o in mine])), ".0f"),
     }

@@ -33,7 +33,7 @@ from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 
-from .protocol import Progress, Result, ResultRow, Settings, experiment, in_processes, row_of, shown, words
+from .protocol import Cell, Figure, Progress, Result, Settings, experiment, in_processes, words
 
 BLOCK = 50
 """Updates of a block, as campaigns have by default."""
@@ -198,8 +198,7 @@ def tasks_of(case: FaultCase, seed: int) -> list[FaultTask]:
 def run(settings: Settings, progress: Progress) -> Result:
     """Return detection and delay of every fault, and false alarms, on every lattice."""
     cases = QUICK if settings.quick else CASES
-    rows: list[ResultRow] = []
-    table: list[dict[str, str]] = []
+    table: list[dict[str, Cell]] = []
     updates, alarms = 0, 0
     for number, case in enumerate(cases):
         progress(
@@ -208,22 +207,18 @@ def run(settings: Settings, progress: Progress) -> Result:
         seen = list(in_processes(looked_at, tasks_of(case, settings.seed), 1 if settings.quick else default_threads()))
         for fault in FAULTS:
             found = [one for s in seen for one in s.found if one.fault == fault]
-            share = wilson(sum(bool(one.by) for one in found), len(found))
-            rows.append(row_of(case.name, fault, "found", share, 1.0, precision="f64", less=False))
-            table.append(_line(case, fault, f"{shown(share, '.2f')} of {len(found)}", found))
+            share = Figure.of(wilson(sum(bool(one.by) for one in found), len(found)), ".2f")
+            table.append(_line(case, fault, f"{share} of {len(found)}", found))
         looked, raised = sum(s.updates for s in seen), sum(len(s.alarms) for s in seen)
         updates, alarms = updates + looked, alarms + raised
-        rate = wilson(raised, looked)
-        rows.append(row_of(case.name, "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
         table.append(_line(case, "none", f"{raised} in {looked:,} updates", None))
     rate = wilson(alarms, updates)
-    rows.append(row_of("all", "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
     check = (f"at most {FOR_ALARMS:g} false alarms per update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
     said = words("faults.all", block=BLOCK, before=BEFORE, longest=LONGEST, high=rate.high)
-    return Result.of(rows, table, said, [check])
+    return Result(table, said, [check])
 
 
-def _line(case: FaultCase, fault: str, share: str, found: Sequence[Found] | None) -> dict[str, str]:
+def _line(case: FaultCase, fault: str, share: str, found: Sequence[Found] | None) -> dict[str, Cell]:
     """Return a fault's line: how often each rule found it, and the median and the largest delay."""
     by = Counter(one.by for one in found or () if one.by)
     delays = [one.delay for one in found or () if one.by]
@@ -231,8 +226,8 @@ def _line(case: FaultCase, fault: str, share: str, found: Sequence[Found] | None
         "lattice": case.name,
         "fault": fault,
         "found": share,
-        f"within {SOON}": "-" if found is None else str(sum(delay <= SOON for delay in delays)),
+        f"within {SOON}": "-" if found is None else sum(delay <= SOON for delay in delays),
         "by": ", ".join(f"{name} {n}" for name, n in by.most_common()) or "-",
-        "median delay [updates]": f"{np.median(delays):.0f}" if delays else "-",
-        "largest": str(max(delays)) if delays else "-",
+        "median delay [updates]": Figure(float(np.median(delays)), ".0f") if delays else "-",
+        "largest": max(delays) if delays else "-",
     }

@@ -1,10 +1,9 @@
-"""Experiments: each has a name, a question in words, and a run that gives rows.
+"""Experiments: each has a name, a question in words, and a run that gives a table.
 
-    @experiment("parity", "Which of weights, activation and precision makes a reservoir fail on an int4 chip?")
+    @experiment("coverage", "How often does the error that a campaign quotes hold the truth?")
     def run(settings, progress): ...
 
-A row holds one figure with its interval, what it is compared with, and the gap. Rows are data: the table, the JSON and
-the tests read the same ones.
+The cells of a table are texts and figures; what is printed, the JSON and the tests read the same ones.
 """
 
 import sys
@@ -12,70 +11,50 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
-from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C", bound=msgspec.Struct)
-Check = tuple[str, str, bool]
+Check: TypeAlias = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
 
 
-class ResultRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One figure. `low` .. `high` is its 95 % interval; `gap` is how much worse than `reference` it is."""
+class HasInterval(Protocol):
+    """Something with a value and the ends of its 95 % interval."""
 
-    task: str
-    approach: str
-    precision: str
-    refit: bool
-    metric: str
+    @property
+    def value(self) -> float: ...  # noqa: D102
+    @property
+    def low(self) -> float: ...  # noqa: D102
+    @property
+    def high(self) -> float: ...  # noqa: D102
+
+
+class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A number, with its 95 % interval where it has one, and the format of its text."""
+
     value: float
-    low: float
-    high: float
-    reference: float
-    gap: float
+    form: str
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, figure: HasInterval, form: str) -> "Figure":
+        """Return a figure with its interval."""
+        return cls(figure.value, form, figure.low, figure.high)
+
+    def __str__(self) -> str:
+        text = f"{self.value:{self.form}}"
+        return text if self.low is None else f"{text} ({self.low:{self.form}} .. {self.high:{self.form}})"
 
 
-HasInterval: TypeAlias = Interval | Proportion | CouplingInterval | HeadScore | ResultRow
-"""What has a value and the ends of its 95 % interval."""
-
-
-def shown(figure: HasInterval, form: str) -> str:
-    """Return `value (low .. high)`, each in this format."""
-    return f"{figure.value:{form}} ({figure.low:{form}} .. {figure.high:{form}})"
-
-
-def row_of(
-    task: str,
-    approach: str,
-    metric: str,
-    figure: HasInterval,
-    reference: float = 0.0,
-    *,
-    precision: str = "f32",
-    refit: bool = False,
-    less: bool = True,
-) -> ResultRow:
-    """Return the row of a figure; `less`: less is better, so that what exceeds the reference is the gap."""
-    return ResultRow(
-        task=task,
-        approach=approach,
-        precision=precision,
-        refit=refit,
-        metric=metric,
-        value=figure.value,
-        low=figure.low,
-        high=figure.high,
-        reference=reference,
-        gap=figure.value - reference if less else reference - figure.value,
-    )
+Cell: TypeAlias = str | int | Figure
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,38 +76,19 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 """Told that part `done` of `total` begins, and what it is."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows, what they mean in words, and checks that the question posed: (what was asked, what came, passed)."""
+class Result(NamedTuple):
+    """A table, whose lines have the names of their columns; what it means in words; and checks of the question."""
 
-    rows: tuple[ResultRow, ...]
-    table: tuple[tuple[str, ...], ...] = ()
-    """The rows for a reader, its first line the head; empty where the rows themselves are short enough."""
-    words: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        rows: Iterable[ResultRow],
-        table: Iterable[Mapping[str, str]] = (),
-        words: Iterable[str] = (),
-        checks: Iterable[Check] = (),
-    ) -> "Result":
-        """Return a result from whatever gives its parts; lines of the table have the names of their columns."""
-        lines = list(table)
-        cells = tuple(tuple(line[name] for name in lines[0]) for line in lines)
-        head = (tuple(lines[0]),) if lines else ()
-        return cls(rows=tuple(rows), table=head + cells, words=tuple(words), checks=tuple(checks))
+    table: Sequence[Mapping[str, Cell]]
+    words: Sequence[str] = ()
+    checks: Sequence[Check] = ()
 
     @property
-    def lines(self) -> tuple[tuple[str, ...], ...]:
-        """The table, or the rows as they are where there is none."""
-        if self.table:
-            return self.table
-        head = ("task", "approach", "precision", "metric", "value", "interval", "gap")
-        cells = ((f"{r.value:.4f}", f"{r.low:.4f} .. {r.high:.4f}", f"{r.gap:+.4f}") for r in self.rows)
-        named = ((r.task, r.approach, r.precision, r.metric) for r in self.rows)
-        return (head, *(a + b for a, b in zip(named, cells, strict=True)))
+    def lines(self) -> list[tuple[str, ...]]:
+        """The table as text, its head first."""
+        if not self.table:
+            return [("nothing was run yet",)]
+        return [tuple(self.table[0]), *(tuple(map(str, line.values())) for line in self.table)]
 
     @property
     def answers(self) -> list[tuple[str, str, str]]:
@@ -173,7 +133,7 @@ def read_cases(name: str, kind: type[C]) -> tuple[tuple[C, ...], tuple[C, ...]]:
 
 
 words = Paragraphs(Path(__file__).with_name("words.toml"))
-"""`words("004.baseline", task=...)`: what the tables of an experiment do not say, with these figures."""
+"""`words("tasks.finding", task=...)`: what the tables of an experiment do not say, with these figures."""
 
 
 def quiet(done: int, total: int, what: str) -> None:
@@ -193,8 +153,3 @@ def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int) -> Ite
     # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
         yield from pool.map(job, given)
-
-
-def rows_of(rows: Sequence[ResultRow], **wanted: object) -> list[ResultRow]:
-    """Return the rows whose fields have these values."""
-    return [row for row in rows if all(getattr(row, key) == value for key, value in wanted.items())]

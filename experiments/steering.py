@@ -35,12 +35,12 @@ from metalforge.campaign.store.records import Estimated, Record, Rows
 from metalforge.campaign.theory import System
 from metalforge.conductor.scaling import VARIABLES, transition_curve
 from metalforge.lattice.campaign import Lattice
-from metalforge.reservoir.metrics import Interval, wilson
+from metalforge.reservoir.metrics import Interval
 from metalforge.substrates import discover
 
-from .campaigns import FAR, Doubles, Pulls, far_off, rows_within, run_campaign, share_within
+from .campaigns import FAR, Doubles, Pulls, far_off, run_campaign, share_within
 from .lines import Job, OutcomeFile
-from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, read_cases, row_of, shown, words
+from .protocol import Cell, Check, Figure, Progress, Result, Settings, experiment, read_cases, words
 
 FIRST_SEED = 700_000
 """Seeds of the experiment begin here: no other has them."""
@@ -281,51 +281,43 @@ def ratio_of(found: ArmFigures, reference: ArmFigures | None) -> Interval | None
 
 
 def result_of(cases: Mapping[str, Sequence[str]], outcomes: Sequence[SteeringOutcome]) -> Result:
-    """Return rows, table, words and checks of the campaigns that there are; `cases` has the arms of each."""
-    rows: list[ResultRow] = []
+    """Return table, words and checks of the campaigns that there are; `cases` has the arms of each."""
     checks: list[Check] = []
-    table: list[dict[str, str]] = []
+    table: list[dict[str, Cell]] = []
     for case, arms in cases.items():
         figures = arms_of([one for one in outcomes if one.case == case], arms)
-        for arm, found in figures.items():
-            ratio = ratio_of(found, figures.get(REFERENCE))
-            table.append(_line(case, arm, found, ratio))
-            if ratio is not None:
-                rows.append(row_of(case, arm, "work to the target", ratio, 1.0, precision="f64"))
-            reached = wilson(sum(one.reached for one in found.outcomes), len(found.outcomes))
-            rows.append(row_of(case, arm, "reached", reached, 1.0))
-            rows += rows_within(case, arm, found.pulls, less=False)
-        checks += _checks(case, figures) if figures else ()
-    return Result.of(rows, table, _words(outcomes), checks)
+        ratios = {arm: ratio_of(found, figures.get(REFERENCE)) for arm, found in figures.items()}
+        table += [_line(case, arm, found, ratios[arm]) for arm, found in figures.items()]
+        checks += _checks(case, figures, ratios.get(OURS)) if figures else ()
+    return Result(table, _words(outcomes), checks)
 
 
-def _line(case: str, arm: str, found: ArmFigures, ratio: Interval | None) -> dict[str, str]:
+def _line(case: str, arm: str, found: ArmFigures, ratio: Interval | None) -> dict[str, Cell]:
     count = len(found.outcomes)
     quoted = np.array([one.fixed_error for one in found.outcomes if one.fixed_error is not None])
     return {
         "case": case,
         "arm": arm,
-        "campaigns": str(count),
-        "not located": str(count - len(found.off)),
-        "rmse at fixed work": f"{_rms(found.off):.5f}",
-        "quoted there": f"{_rms(quoted):.5f}",
-        "work to the target": f"{found.work.mean():.0f}",
+        "campaigns": count,
+        "not located": count - len(found.off),
+        "rmse at fixed work": Figure(_rms(found.off), ".5f"),
+        "quoted there": Figure(_rms(quoted), ".5f"),
+        "work to the target": Figure(float(found.work.mean()), ".0f"),
         "reached": f"{sum(one.reached for one in found.outcomes)} of {count}",
-        f"work / {REFERENCE}": "1" if arm == REFERENCE else "-" if ratio is None else shown(ratio, ".2f"),
+        f"work / {REFERENCE}": "1" if arm == REFERENCE else "-" if ratio is None else Figure.of(ratio, ".2f"),
         "within 1 error": share_within(found.pulls, 1),
         "within 2 errors": share_within(found.pulls, 2),
-        f"beyond {FAR:g}": str(far_off(found.pulls)),
+        f"beyond {FAR:g}": far_off(found.pulls),
     }
 
 
-def _checks(case: str, figures: Mapping[str, ArmFigures]) -> Iterator[Check]:
+def _checks(case: str, figures: Mapping[str, ArmFigures], ratio: Interval | None) -> Iterator[Check]:
     far = sum(far_off(found.pulls) for found in figures.values())
     yield f"{case}: none established and wrong by more than {FAR:g} errors", str(far), far == 0
-    if OURS not in figures or (ratio := ratio_of(figures[OURS], figures.get(REFERENCE))) is None:
-        return
-    if any(word in case for word in WIDE):
-        yield f"{case}: {OURS} <= {GOAL} of the {REFERENCE}", shown(ratio, ".2f"), ratio.value <= GOAL
-    yield f"{case}: {OURS} <= {LARGEST} of the {REFERENCE}", shown(ratio, ".2f"), ratio.value <= LARGEST
+    if ratio is not None:
+        for most in (GOAL, LARGEST) if any(word in case for word in WIDE) else (LARGEST,):
+            asked = f"{case}: {OURS} <= {most} of the {REFERENCE}"
+            yield asked, str(Figure.of(ratio, ".2f")), ratio.value <= most
 
 
 def _words(outcomes: Sequence[SteeringOutcome]) -> list[str]:

@@ -25,12 +25,11 @@ from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.published import PUBLISHED, derived_range
 from metalforge.lattice.campaign.theory import FirstOrderLaw
 from metalforge.native.engine import Dims
-from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
 from .campaigns import run_campaign
 from .lines import Job, OutcomeFile
-from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, words
+from .protocol import Cell, Check, Progress, Result, Settings, experiment, words
 
 REPLICAS = 200
 WIDTH = 0.8
@@ -129,15 +128,14 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
-    rows, table, checks = [], [], []
+    table: list[dict[str, Cell]] = []
+    checks: list[Check] = []
     said = [f"not run yet: {', '.join(map(system_name, left))}"] if left else []
     for one in found:
         quoted = "none found" if one.beta_c is None or one.error is None else with_error(one.beta_c, one.error)
         verdict = "yes" if one.established else f"no: {one.lacking}"
         cost = {"updates": f"{one.updates:,}", "seconds": f"{one.seconds:.0f}", "on": one.silicon}
         table.append({"lattice": system_name(one.dims), "beta_c": quoted, "established": verdict, **cost})
-        if one.beta_c is not None and one.error is not None:
-            rows.append(_row(system_name(one.dims), one.beta_c, one.error, one.dims[3]))
     for n_t in sorted({one.dims[3] for one in found}):
         known, mine = PUBLISHED[n_t], [one for one in found if one.dims[3] == n_t]
         peaks = [SystemPeak(one.dims, one.beta_c, one.error) for one in mine if one.beta_c is not None and one.error]
@@ -151,14 +149,8 @@ def _result(found: Sequence[VolumeFound], left: Sequence[Dims]) -> Result:
         text = f"{limit}, h = {slope}, chi2 {fit.chi2:.1f} / {fit.dof}"
         verdict = "yes" if whole else "no: not all lattices"
         line = {"lattice": f"infinite, N_t = {n_t}", "beta_c": text, "established": verdict}
-        table.append(line | dict.fromkeys(("updates", "seconds", "on"), ""))
-        rows.append(_row(f"infinite volume, N_t = {n_t}", fit.result, fit.error, n_t))
+        table.append({**line, "updates": "", "seconds": "", "on": ""})
         asked = f"N_t = {n_t}: within two errors of {known.printed} ({known.short}), every lattice established"
         checks.append((asked, f"{apart:.1f} errors, established: {'yes' if whole else 'no'}", apart <= 2 and whole))
     seconds = sum(one.seconds for one in found)
-    return Result.of(rows, table, [*words("thermodynamics.all", seconds=seconds), *said], checks)
-
-
-def _row(task: str, beta_c: float, error: float, n_t: int) -> ResultRow:
-    figure = Interval(beta_c, beta_c - 2 * error, beta_c + 2 * error)
-    return row_of(task, "campaign", "beta_c", figure, PUBLISHED[n_t].beta_c, precision="f64")
+    return Result(table, [*words("thermodynamics.all", seconds=seconds), *said], checks)

@@ -33,12 +33,11 @@ from metalforge.plasma import (
 )
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.replicas import PlasmaReplicas
-from metalforge.reservoir.metrics import Interval
 from metalforge.statistics.estimate import with_error
 
 from .lammps import lammps_is_here, lammps_segments
 from .lines import Job, OutcomeFile
-from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
+from .protocol import Cell, Check, Progress, Result, Settings, experiment, words
 
 GOAL = 0.03
 """The relative error that is asked for of fluids."""
@@ -200,8 +199,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Result:
-    rows: list[ResultRow] = []
-    table: list[dict[str, str]] = []
+    table: list[dict[str, Cell]] = []
     checks: list[Check] = []
     left: list[str] = []
     for point in points:
@@ -214,15 +212,9 @@ def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Re
             continue
         found = _joined(point, fluid)
         table.append(_cells(point, found, fluid, _joined(point, theirs) if theirs else None))
-        published = references(found.gamma_measured.mean, point.kappa)
         for name in ("diffusion_infinite", "viscosity"):
             figure: MeanWithError = getattr(found, name)
-            if figure.error is None:
-                continue
-            interval = Interval(figure.mean, figure.mean - 2 * figure.error, figure.mean + 2 * figure.error)
-            known = published[name][0].value if published[name] else 0.0
-            rows.append(row_of(point.name, "metalforge", name, interval, known, precision="f64"))
-            if not point.supercooled:
+            if figure.error is not None and not point.supercooled:
                 relative = figure.error / figure.mean
                 asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
                 checks.append((asked, f"{relative:.1%}", relative <= GOAL))
@@ -234,7 +226,7 @@ def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Re
         cards=sum(line.seconds for line, core in zip(lines, on_cores, strict=True) if not core),
         steps=sum(line.atom_steps for line in lines) / 1e9,
     )
-    return Result.of(rows, table, [*said, *(f"not complete: {name}" for name in left)], checks)
+    return Result(table, [*said, *(f"not complete: {name}" for name in left)], checks)
 
 
 def _joined(point: StatePoint, lines: Sequence[TransportFound]) -> Transport:
@@ -244,7 +236,7 @@ def _joined(point: StatePoint, lines: Sequence[TransportFound]) -> Transport:
 
 def _cells(
     point: StatePoint, found: Transport, lines: Sequence[TransportFound], peer: Transport | None
-) -> dict[str, str]:
+) -> dict[str, Cell]:
     gamma = found.gamma_measured.mean
     published = references(gamma, point.kappa)
 

@@ -6,23 +6,25 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from experiments.problems import ring
-from experiments.protocol import Settings, find_experiment, quiet, rows_of
-from experiments.tasks_table import (
-    CHIPS,
-    GOALS,
+from experiments.protocol import Settings, quiet
+from experiments.standard_tasks import (
+    RECIPES,
     STANDARD_TASKS,
     UNITS,
+    WASHOUT,
     best_readout,
-    own_features,
-    run,
-    same_weights_states,
+    nrmse_interval,
+    ring,
+    wanted_of,
 )
+from experiments.tasks_table import CHIPS, GOALS, REFERENCE, own_features, rows_of, run, same_weights_states
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import features_of
 from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
+from reference.statistics import ar1
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,8 @@ def tasks():
 
 
 @pytest.fixture(scope="module")
-def result():
-    return run(Settings(quick=True), quiet)
+def rows():
+    return rows_of(Settings(quick=True), quiet)
 
 
 @pytest.mark.parametrize("name", STANDARD_TASKS)
@@ -52,7 +54,7 @@ def test_the_linear_baseline_is_scikit_learns(tasks, name):
     lags = int(label.split()[2])
     u = np.concatenate([task.train.inputs[0], task.test.inputs[0]])
     y = np.concatenate([task.train.targets[0], task.test.targets[0]])
-    split, washout = len(task.train.inputs[0]), task.train.washout
+    split, washout = len(task.train.inputs[0]), WASHOUT
     rows = np.stack([u[t - lags + 1 : t + 1].ravel() for t in range(lags - 1, len(u))])
 
     def at(begin, end):
@@ -79,10 +81,7 @@ def test_recorded_tasks_come_out_as_asked(name):
     for seed in (1, 2):
         task = STANDARD_TASKS[name](seed, False)
         esn = HybridEsn.from_weights(task.weights)
-        if task.train.classes:
-            wanted = np.eye(task.train.classes)[task.train.targets]
-        else:
-            wanted = task.train.targets[0, task.train.washout :]
+        wanted = wanted_of(task.train)
         scores.append(task.score(best_readout(features_of(esn, task.train), wanted)(features_of(esn, task.test))).value)
     assert list(GOALS) == ["santa fe laser, 1 ahead", "japanese vowels"]
     if name == "japanese vowels":
@@ -110,35 +109,69 @@ def test_the_penalty_is_chosen_by_rows_left_out():
 def test_reservoirpys_own_network_starts_every_series_from_rest(tasks):
     task = tasks["vowel-like (synthetic)"]
     one = replace(task.test, inputs=task.test.inputs[:3], targets=task.test.targets[:3])
-    first, again = own_features(task.made_with, 1, one, one)
+    made = RECIPES["vowel-like (synthetic)"].network
+    first, again = own_features(made, 1, one, one)
     assert first.shape == (3, UNITS)
     assert np.array_equal(first, again)
 
 
-def test_every_approach_is_on_every_task(result):
-    wanted = {(a, p) for a, p, _ in CHIPS} | {("software", "f32"), ("reservoirpy", "f64")}
+def test_every_approach_is_on_every_task(rows):
+    wanted = {(a, p) for _, a, p, _ in CHIPS} | {("software", "f32"), ("reservoirpy", "f64")}
     for task in STANDARD_TASKS:
-        rows = rows_of(result.rows, task=task)
-        assert wanted <= {(r.approach, r.precision) for r in rows}
-        assert sum(r.approach.startswith("baseline") for r in rows) == 2
-        (reference,) = rows_of(rows, approach="software")
+        own = [row for row in rows if row.task == task]
+        assert wanted <= {(r.approach, r.precision) for r in own}
+        assert sum(r.is_baseline for r in own) == 2
+        (reference,) = (r for r in own if (r.approach, r.precision, r.readout) == REFERENCE)
         assert reference.gap == 0
-        for row in rows:
-            assert row.low <= row.high
+        for row in own:
+            assert row.figure.low <= row.figure.high
             if row.metric in ("nrmse", "accuracy"):
                 sign = 1 if row.metric == "nrmse" else -1
-                assert row.gap == pytest.approx(sign * (row.value - reference.value))
+                assert row.gap == pytest.approx(sign * (row.figure.value - reference.figure.value))
 
 
-def test_more_bits_are_nearer_to_float(result):
+def test_more_bits_are_nearer_to_float(rows):
     for task in ("narma10", "lorenz, 10 ahead"):
-        gap = {r.precision: abs(r.gap) for r in rows_of(result.rows, task=task, approach="host-tanh", refit=True)}
+        own = [r for r in rows if (r.task, r.approach, r.readout) == (task, "host-tanh", "refit")]
+        gap = {r.precision: abs(r.gap) for r in own}
         assert gap["W12A12"] <= min(gap["W4A8"], gap["W8A8"]) + 0.02
 
 
-def test_states_are_checked_and_words_name_every_task(result):
+def test_states_are_checked_and_words_name_every_task(rows, monkeypatch):
+    monkeypatch.setattr("experiments.tasks_table.rows_of", lambda settings, progress: rows)
+    result = run(Settings(quick=True), quiet)
     states = [passed for asked, _, passed in result.checks if "states" in asked]
     assert states == [True] * len(STANDARD_TASKS)
     assert [words.split(": best")[0] for words in result.words[: len(STANDARD_TASKS)]] == list(STANDARD_TASKS)
-    assert len({len(line) for line in result.table}) == 1
-    assert find_experiment("tasks").run is run
+    assert len({len(line) for line in result.lines}) == 1
+
+
+def test_the_interval_holds_for_correlated_errors_and_one_of_single_times_does_not():
+    rng = np.random.default_rng(6)
+    held = {"blocks": 0, "single": 0}
+    for _ in range(80):
+        truth, error = ar1(0.8, 1500, rng)[:, None], 0.3 * ar1(0.9, 1500, rng)[:, None]
+        for name, block in (("blocks", None), ("single", 1)):
+            found = nrmse_interval(truth, truth + error, resamples=150, block=block)
+            held[name] += found.low <= 0.3 <= found.high
+    assert held["blocks"] >= 66  # 0.95 less what a percentile interval of few independent times lacks
+    assert held["single"] <= 52
+
+
+def test_the_interval_is_repeatable_and_holds_the_value():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(400, 1)) + 3
+    predicted = truth + 0.2 * rng.normal(size=truth.shape)
+    found = nrmse_interval(truth, predicted)
+    assert found.value == nrmse(truth, predicted)
+    assert found.low < found.value < found.high
+    assert found == nrmse_interval(truth, predicted)
+    # For independent errors the spread of an RMS is 1 / sqrt(2 n) of it, and so is that of the norm.
+    assert (found.high - found.low) / found.value == pytest.approx(2 * 1.96 * np.sqrt(2 / 800), rel=0.25)
+
+
+def test_a_truth_that_hardly_ever_changes_has_no_interval():
+    truth = np.zeros((200, 1))
+    truth[0] = 1
+    with pytest.raises(SpecError, match="too rarely"):
+        nrmse_interval(truth, truth + 0.1, block=1)

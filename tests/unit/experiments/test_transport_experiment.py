@@ -33,9 +33,7 @@ def test_runs_go_to_a_file_once_in_parts_and_make_a_table(tmp_path):
     assert sorted(line.stream for line in lines) == [0, 1, 2, 3]
     table = study.run(Settings(file=str(file), shard="table"), quiet)
     assert table.lines[1][0] == "3, 100"
-    assert {row.metric for row in table.rows} == {"diffusion_infinite", "viscosity"}
-    assert all(row.low < row.value < row.high for row in table.rows)
-    assert 0.02 < next(row.value for row in table.rows if row.metric == "diffusion_infinite") < 0.05
+    assert 0.02 < float(table.table[0]["D*"].partition("(")[0]) < 0.05
     assert [passed for asked, _, passed in table.checks if "viscosity" in asked] == [False]  # four short runs
     frozen = [msgspec.structs.replace(line, crystalline=True, seed=2) for line in lines]
     append_lines(file, frozen)
