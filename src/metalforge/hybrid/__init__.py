@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .deployed.reader import deployed_profile
     from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
-    from .esn.tasks import PrecisionChoice, Task, loss, refit
+    from .esn.tasks import Task, loss, refit
     from .evaluation import Evaluation, evaluate
     from .model.graph import Node, OpGraph, graph_from_esn
     from .model.inputs import loaded
@@ -45,7 +45,6 @@ __all__ = [
     "OpGraph",
     "OperationRouter",
     "Plan",
-    "PrecisionChoice",
     "Task",
     "deploy",
     "evaluate",

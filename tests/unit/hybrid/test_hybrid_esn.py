@@ -10,7 +10,9 @@ from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
+from metalforge.reservoir import load_weights, save_weights
 from metalforge.reservoir.datasets import narma
+from metalforge.reservoir.estimators import EsnRegressor
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError
@@ -192,28 +194,25 @@ def test_a_refit_recovers_what_int4_weights_lose(narma_task):
     weights = make_esn(UNITS, 1, seed=1, connectivity=1.0, input_scaling=0.5, bias_scaling=0.2)
     software = refit(HybridEsn.from_weights(weights, calibration=train.inputs), train)
     kept = software.with_hardware_linear(EmulatedDevice(), precision="W4A8")
-    fitted = software.with_hardware_linear(EmulatedDevice(), precision="W4A8", training=train)
+    fitted = refit(kept, train)
     assert loss(kept, test) > loss(software, test) + 0.1
     assert loss(fitted, test) < loss(software, test) + 0.05
 
 
-def test_auto_climbs_until_the_gap_is_small_enough(narma_task):
-    train, test = narma_task
+def test_the_ridge_goes_with_the_readout(narma_task, tmp_path):
+    train, _ = narma_task
     weights = make_esn(UNITS, 1, seed=1, connectivity=1.0, input_scaling=0.5, bias_scaling=0.2)
-    software = refit(HybridEsn.from_weights(weights, calibration=train.inputs), train)
-    esn = software.with_hardware_linear(EmulatedDevice(), precision="auto", validation=test, tolerance=0.01)
-    choice = esn.choice
-    assert choice is not None
-    assert choice.reached
-    assert choice.precision == esn.precision
-    assert [rung.gap > 0.01 for rung in choice.rungs] == [True] * (len(choice.rungs) - 1) + [False]
-    assert choice.rungs[-1].gap == pytest.approx(loss(esn, test) - loss(software, test))
-    assert "chosen" in str(choice)
-    with_training = software.with_hardware_linear(
-        EmulatedDevice(), precision="auto", training=train, validation=test, tolerance=0.05
-    )
-    assert with_training.choice is not None
-    assert len(with_training.choice.rungs) <= len(choice.rungs)
+    fitted = refit(HybridEsn.from_weights(weights, calibration=train.inputs), train, ridge=1.0)
+    assert fitted.weights.ridge == 1.0
+    with EmulatedDevice() as device:
+        chip = refit(fitted.with_hardware_linear(device), train)
+        assert chip.weights.ridge == 1.0
+        assert np.array_equal(chip.weights.w_out, refit(chip, train, ridge=1.0).weights.w_out)
+    save_weights(fitted.weights, tmp_path / "w.safetensors")
+    assert load_weights(tmp_path / "w.safetensors").ridge == 1.0
+    assert fitted.weights.with_readout(fitted.weights.w_out).ridge is None  # another readout, of which nobody said it
+    found = EsnRegressor(units=20, ridge=0.25, random_state=1).fit(train.inputs[0], train.targets[0])
+    assert found.weights_.ridge == 0.25
 
 
 def test_bad_input_is_named(weights, series):

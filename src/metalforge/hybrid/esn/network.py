@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from metalforge.core import Measured, Modelled, Reals, SpecError, require_one_of
-from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.ranges import HEADROOM, measured
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, OnFailure
 from metalforge.reservoir import (
@@ -35,16 +35,7 @@ from metalforge.reservoir import (
 from metalforge.substrates import DevicePrograms, NpuDevice, Spent, compile_linear
 
 from .chunks import ChunkPlan, plan_chunks
-from .paths import (
-    DevicePath,
-    InputPlace,
-    NativeLayer,
-    RowBlock,
-    default_ranges,
-    device_lines,
-    input_place,
-)
-from .tasks import PrecisionChoice, Task, better_readout, climb, refit
+from .paths import DevicePath, InputPlace, NativeLayer, RowBlock, default_ranges, device_lines, input_place
 
 Approach: TypeAlias = Literal["last-layer", "two-rail"]
 Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native", "chunked"]
@@ -81,7 +72,6 @@ class HybridEsn(EsnNetwork):
         self.precision: str | None = None
         self.path: DevicePath | None = None
         self.plan: ChunkPlan | None = None
-        self.choice: PrecisionChoice | None = None
         self.ranges = ranges or default_ranges(weights)
         self._wide = wide or self.ranges  # at 8 bits and more
 
@@ -116,12 +106,8 @@ class HybridEsn(EsnNetwork):
         self,
         device: NpuDevice,
         approach: Approach = "last-layer",
-        precision: str = "auto",
+        precision: str = "W8A8",
         *,
-        training: Task | None = None,
-        validation: Task | None = None,
-        tolerance: float = 0.005,
-        ridge: float | None = None,
         inputs: InputPlace = "auto",
         on_device_failure: OnFailure = "fallback",
     ) -> "HybridEsn":
@@ -129,32 +115,11 @@ class HybridEsn(EsnNetwork):
 
         The chip's layer has no activation and returns signed potentials. `approach` says how signed lines go in:
         `last-layer` with one zero point for all, `two-rail` with positive and negative parts on lines of their own.
-        `precision` is a name such as W4A8; `auto` climbs the ladder until the loss on `validation` is within
-        `tolerance` of software, and `choice` then tells what it tried (without validation data it is W8A8, which loses
-        least without a refit).
-        With `training`, the readout is fitted to the hybrid states: one solve, with the network's own ridge where
-        `ridge` says no other; with `validation` too, it is kept where it is better than the one that was there.
-        `inputs` says where W_in is: `auto` keeps it on the host where joint quantisation would cost precision.
+        Of the precisions W8A8 loses little without a new readout; `refit` fits one to the states on the device, and
+        `evaluate` finds the cheapest precision that is good enough. `inputs` says where W_in is: `auto` keeps it on
+        the host where joint quantisation would cost precision.
         """
         require_one_of("last-layer", "two-rail", approach=approach)
-        if precision == "auto" and validation is not None:
-
-            def build(rung: str) -> HybridEsn:
-                return self._on_device(device, approach, rung, inputs, on_device_failure)
-
-            found, choice = climb(self, build, LADDER, validation, tolerance=tolerance, training=training, ridge=ridge)
-            found.choice = choice
-            return found
-        esn = self._on_device(device, approach, "W8A8" if precision == "auto" else precision, inputs, on_device_failure)
-        if training is None:
-            return esn
-        if validation is None:
-            return refit(esn, training, ridge=ridge)
-        return better_readout(esn, validation, training, ridge)[0]
-
-    def _on_device(
-        self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure
-    ) -> "HybridEsn":
         programs = DevicePrograms(device)
         encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
         ranges = self.ranges_at(encoding.activation_bits)

@@ -2,17 +2,11 @@
 
 Targets of whole numbers are classes, and the loss is the share of wrong ones; that of real targets is the
 root-mean-square error over the targets' standard deviation.
-
-`climb` finds the cheapest precision that is good enough:
-gap = loss of the hybrid network - loss of the same network in software, both on the validation task; the climb ends
-at the first rung whose gap is within the tolerance. What is compared is the precision and nothing else: software and
-every rung have the better of two readouts, the one that the network came with and one fitted to its states there, both
-with the same ridge.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +168,7 @@ def outputs(esn: "HybridEsn", task: Task, *, features: Reals | None = None) -> R
     """Return the readout of the network's states on this task, one row a row of `features_of`."""
     weights = esn.weights
     if weights.w_out is None or weights.out_bias is None:
-        raise SpecError("this network has no readout\nhint: refit(esn, task), or give `training`")
+        raise SpecError("this network has no readout\nhint: refit(esn, task)")
     seen = features_of(esn, task) if features is None else features
     return np.asarray(seen @ weights.w_out.T + weights.out_bias)
 
@@ -185,92 +179,3 @@ def loss(esn: "HybridEsn", task: Task) -> float:
     if task.classes:
         return float(np.mean(np.argmax(found, axis=1) != task.labels))
     return float(nrmse(_wanted(task), found))
-
-
-Readout: TypeAlias = Literal["its own", "refitted"]
-"""The readout that a network came with, or one fitted to its states."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One precision that was tried."""
-
-    precision: str
-    rows_per_step: int
-    loss: float
-    gap: float
-    readout: Readout = "its own"
-
-
-@dataclass(frozen=True, slots=True)
-class PrecisionChoice:
-    """What a climb found: the rungs in the order they were tried, and whether the last is within the tolerance."""
-
-    rungs: tuple[Rung, ...]
-    reference: float
-    """Loss of the network in software."""
-    tolerance: float
-    reference_readout: Readout = "its own"
-
-    @property
-    def precision(self) -> str:
-        """The precision that was chosen."""
-        return self.rungs[-1].precision
-
-    @property
-    def reached(self) -> bool:
-        """Whether its gap is within the tolerance."""
-        return self.rungs[-1].gap <= self.tolerance
-
-    def __str__(self) -> str:
-        """Return one line per rung."""
-        lines = [
-            f"software: loss {self.reference:.4f} (readout {self.reference_readout}), tolerance {self.tolerance:g}"
-        ]
-        lines += [
-            f"{r.precision}: loss {r.loss:.4f} (readout {r.readout}), gap {r.gap:+.4f}, "
-            f"{r.rows_per_step} chip rows per step"
-            for r in self.rungs
-        ]
-        return "\n".join([*lines, f"chosen: {self.precision}" + ("" if self.reached else ", above the tolerance")])
-
-
-def climb(
-    software: "HybridEsn",
-    build: Callable[[str], "HybridEsn"],
-    ladder: tuple[str, ...],
-    validation: Task,
-    *,
-    tolerance: float,
-    training: Task | None = None,
-    ridge: float | None = None,
-) -> tuple["HybridEsn", PrecisionChoice]:
-    """Return the first network of the ladder that is within `tolerance` of software, or the last, and the report.
-
-    With `training`, a readout is fitted to the states of each, software included, and kept where it is better than
-    the network's own.
-    """
-    _, reference, fitted = better_readout(software, validation, training, ridge)
-    rungs: list[Rung] = []
-    for precision in ladder:
-        esn, value, readout = better_readout(build(precision), validation, training, ridge)
-        rows = esn.path.rows_per_step if esn.path else 0
-        rungs.append(Rung(precision, rows, value, value - reference, readout))
-        if value - reference <= tolerance or precision == ladder[-1]:
-            break
-        esn.close()
-    return esn, PrecisionChoice(tuple(rungs), reference, tolerance, fitted)
-
-
-def better_readout(
-    esn: "HybridEsn", validation: Task, training: Task | None, ridge: float | None = None
-) -> tuple["HybridEsn", float, Readout]:
-    """Return the network with the better of its own readout and one refitted on `training`, its loss, and which."""
-    tried: list[tuple[float, HybridEsn, Readout]] = []
-    if esn.weights.w_out is not None or training is None:
-        tried.append((loss(esn, validation), esn, "its own"))
-    if training is not None:
-        again = refit(esn, training, ridge=ridge)
-        tried.append((loss(again, validation), again, "refitted"))
-    value, best, readout = min(tried, key=lambda one: one[0])
-    return best, value, readout
