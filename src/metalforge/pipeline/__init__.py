@@ -10,7 +10,7 @@ from metalforge.core import on_demand
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline, PipelineBuilder
     from .calibration import judge, take_turns
-    from .channels import ChannelStatistics, Receive, Send, open_channel
+    from .channels import Receive, Send, open_channel
     from .child import end_with_parent, portable
     from .efficiency import EfficiencyWindow, SiliconEfficiency
     from .errors import (
@@ -49,7 +49,6 @@ __all__ = [
     "BrokenError",
     "Chain",
     "ChannelKind",
-    "ChannelStatistics",
     "ClosedError",
     "Collect",
     "Context",

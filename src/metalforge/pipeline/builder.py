@@ -3,21 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html import escape
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core import SpecError, UnknownNameError
+from metalforge.core import SpecError, UnknownNameError, require_one_of
 
 from .checks import check
 from .errors import GraphError
 from .graph import Edge, Graph, PipelineGraph, StageSpec, to_mermaid, to_text
 from .kinds import ChannelKind
-from .references import resolve_stage
-from .stages import OnSubstrate, StageConfig
+from .stages import OnSubstrate, StageConfig, resolve_stage
 
 if TYPE_CHECKING:
     from .supervisor import Run
 
 Runtime = Literal["threads", "inline", "ray"]
+_RUNTIMES = {"threads": "threads:ThreadsRun", "inline": "inline:InlineRun", "ray": "ray_:RayRun"}
 
 
 class Pipeline:
@@ -44,19 +45,9 @@ class Pipeline:
         >>> with pipeline.start() as run:      # doctest: +SKIP
         ...     run.wait()
         """
-        if runtime == "threads":
-            from .threads import ThreadsRun
-
-            return ThreadsRun(self.graph, **options).start()
-        if runtime == "inline":
-            from .inline import InlineRun
-
-            return InlineRun(self.graph, **options).start()
-        if runtime == "ray":
-            from .ray_ import RayRun
-
-            return RayRun(self.graph, **options).start()
-        raise SpecError(f"`runtime` must be threads, inline or ray. Got {runtime!r}")
+        require_one_of(*_RUNTIMES, runtime=runtime)
+        run: Run = resolve_name(f"{__package__}.{_RUNTIMES[runtime]}")(self.graph, **options)
+        return run.start()
 
     def run(self, runtime: Runtime = "threads", **options: Any) -> "Run":
         """Run to the end of input and return the run, for its metrics and failures."""
@@ -69,24 +60,17 @@ class Pipeline:
         return to_text(self.graph) if form == "text" else to_mermaid(self.graph)
 
 
-class PipelineBuilder:
-    """Collects stages and edges; `build` checks them together and names every problem at once.
+class Edits:
+    """Changes to a graph, written one after the other: `Edits().remove_edge("a", "b").add_stage(...)`."""
 
-    >>> pipeline = (
-    ...     PipelineBuilder()
-    ...     .stage("numbers", None, lambda: range(3))
-    ...     .stage("print", None, print)
-    ...     .edge("numbers", "print")
-    ...     .build()
-    ... )
-    """
+    def __init__(self) -> None:
+        self._steps: list[Callable[[PipelineGraph], PipelineGraph]] = []
 
-    def __init__(self, name: str = "pipeline") -> None:
-        self._name = name
-        self._stages: dict[str, StageSpec] = {}
-        self._edges: list[Edge] = []
+    def _then(self, step: Callable[[PipelineGraph], PipelineGraph]) -> Self:
+        self._steps.append(step)
+        return self
 
-    def stage(
+    def add_stage(
         self,
         name: str,
         substrate: OnSubstrate | str | None,
@@ -100,59 +84,14 @@ class PipelineBuilder:
 
         `options` are fields of `StageConfig`; `parameters` go to a stage given by name.
         """
-        if name in self._stages:
-            raise SpecError(f"stage `{name}` is there already; names are unique")
         if config is not None and options:
             raise SpecError("give `config` or single options, not both")
         settings = config if config is not None else StageConfig(**options)
-        stage = resolve_stage(impl, parameters)
-        self._stages[name] = StageSpec(name=name, stage=stage, substrate=substrate, config=settings)
-        return self
-
-    def edge(
-        self,
-        source: str,
-        target: str,
-        channel: ChannelKind | None = None,
-        feedback: bool = False,
-        tokens: int | None = None,
-    ) -> Self:
-        """Join two stages; see `Edge`."""
-        self._edges.append(Edge(source, target, channel, feedback, tokens))
-        return self
-
-    def topology(self, *parts: Graph) -> Self:
-        """Add the edges of chains, fan-ins, fan-outs and graphs."""
-        for part in parts:
-            self._edges.extend(part.edges())
-        return self
-
-    def graph(self) -> PipelineGraph:
-        """Return the graph as it stands, unchecked."""
-        return PipelineGraph(dict(self._stages), tuple(self._edges), self._name)
-
-    def build(self) -> Pipeline:
-        """Check the graph and return it as a pipeline; raises `GraphError` with every problem."""
-        return Pipeline(self.graph())
-
-
-class Edits:
-    """Changes to a graph, written one after the other: `Edits().remove_edge("a", "b").add_stage(...)`."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[PipelineGraph], PipelineGraph]] = []
-
-    def _then(self, step: Callable[[PipelineGraph], PipelineGraph]) -> Self:
-        self._steps.append(step)
-        return self
-
-    def add_stage(self, name: str, substrate: OnSubstrate | str | None, impl: Any, **options: Any) -> Self:
-        """Add a stage, as `PipelineBuilder.stage` does."""
-        spec = PipelineBuilder().stage(name, substrate, impl, **options).graph().stages[name]
+        spec = StageSpec(name=name, stage=resolve_stage(impl, parameters), substrate=substrate, config=settings)
 
         def add(graph: PipelineGraph) -> PipelineGraph:
             if name in graph.stages:
-                raise GraphError([f"stage `{name}` is there already"])
+                raise GraphError([f"stage `{name}` is there already; names are unique"])
             return replace(graph, stages={**graph.stages, name: spec})
 
         return self._then(add)
@@ -185,9 +124,13 @@ class Edits:
         feedback: bool = False,
         tokens: int | None = None,
     ) -> Self:
-        """Join two stages."""
-        edge = Edge(source, target, channel, feedback, tokens)
-        return self._then(lambda graph: replace(graph, edges=(*graph.edges, edge)))
+        """Join two stages; see `Edge`."""
+        return self.topology(Edge(source, target, channel, feedback, tokens))
+
+    def topology(self, *parts: Edge | Graph) -> Self:
+        """Add the edges of chains, fan-ins, fan-outs and graphs."""
+        edges = Graph(*parts).edges()
+        return self._then(lambda graph: replace(graph, edges=(*graph.edges, *edges)))
 
     def remove_edge(self, source: str, target: str) -> Self:
         """Part two stages."""
@@ -202,6 +145,34 @@ class Edits:
         for step in self._steps:
             graph = step(graph)
         return graph
+
+
+class PipelineBuilder(Edits):
+    """Collects stages and edges, as edits of an empty graph; `build` checks them and names every problem at once.
+
+    >>> pipeline = (
+    ...     PipelineBuilder()
+    ...     .stage("numbers", None, lambda: range(3))
+    ...     .stage("print", None, print)
+    ...     .edge("numbers", "print")
+    ...     .build()
+    ... )
+    """
+
+    stage = Edits.add_stage
+    edge = Edits.add_edge
+
+    def __init__(self, name: str = "pipeline") -> None:
+        super().__init__()
+        self._name = name
+
+    def graph(self) -> PipelineGraph:
+        """Return the graph as it stands, unchecked."""
+        return self.apply(PipelineGraph({}, (), self._name))
+
+    def build(self) -> Pipeline:
+        """Check the graph and return it as a pipeline; raises `GraphError` with every problem."""
+        return Pipeline(self.graph())
 
 
 def _with_edge(graph: PipelineGraph, source: str, target: str, channel: ChannelKind | None = None) -> PipelineGraph:

@@ -1,40 +1,24 @@
-"""Predicates as text: ``chi > 10.0 and abs(beta - 5.69) < 0.1``, checked before they run and never evaluated as code.
+"""Predicates as text: ``chi > 10.0 and abs(beta - 5.69) < 0.1``, checked before they run.
 
 The grammar is a small part of Python's expressions: numbers, strings, True and False, names of header fields,
 ``+ - * / %``, comparisons (chained ones too), ``and or not``, and the calls ``abs(x)``, ``min(x, y)``, ``max(x, y)``.
-Python's own parser makes the tree; a walk over it builds closures and refuses everything else.
+Python's parser makes the tree; one walk over it refuses everything else and types it. Only a tree that passed is
+compiled, with every name replaced by a look-up of that field and no builtins but the three functions.
 """
 
 import ast
 import math
-import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from copy import deepcopy
+from typing import Any
 
 from metalforge.core import SpecError, find
 
 _MAX_CHARACTERS = 1000  # a predicate is a line; anything longer is a program
 _MAX_DEPTH = 50
-
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-}
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
+_ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Mod
+_ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _CALLS: dict[str, tuple[Callable[..., Any], int]] = {"abs": (abs, 1), "min": (min, 2), "max": (max, 2)}
-
-Look: TypeAlias = Callable[[str], Any]
-Value: TypeAlias = Callable[[Look], Any]
 _NUMBER, _TEXT, _TRUTH = "number", "text", "truth value"
 _KINDS: dict[type, str] = {bool: _TRUTH, int: _NUMBER, float: _NUMBER, str: _TEXT}
 
@@ -51,137 +35,95 @@ class Expression:
         if len(text) > _MAX_CHARACTERS:
             raise SpecError(f"a predicate has at most {_MAX_CHARACTERS} characters. Got {len(text)}")
         try:
-            tree = ast.parse(text.strip(), mode="eval").body
+            self._tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             raise SpecError(f"`{text}` is not a predicate: {getattr(error, 'msg', error)}") from None
-        self._tree = tree
-        _check_depth(tree, text)
-        self._value = _build(tree, text)
-        self.names = tuple(sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(_CALLS)))
+        self._kind(self._tree, None)
+        self.names = tuple(sorted({n.id for n in ast.walk(self._tree) if isinstance(n, ast.Name)} - set(_CALLS)))
+        decide = ast.parse("lambda look: 0", mode="eval")
+        decide.body.body = _LookUps().visit(deepcopy(self._tree))  # type: ignore[attr-defined]  # of a lambda
+        allowed = {name: function for name, (function, _) in _CALLS.items()}
+        code = compile(ast.fix_missing_locations(decide), "<predicate>", "eval")
+        self._decide: Callable[[Callable[[str], Any]], Any] = eval(code, {"__builtins__": {}, **allowed})
 
-    def __call__(self, look: Look) -> bool:
+    def __call__(self, look: Callable[[str], Any]) -> bool:
         """Return whether the fields that `look` finds by name meet the predicate."""
-        return bool(self._value(look))
+        return bool(self._decide(look))
 
     def check(self, fields: Mapping[str, type]) -> None:
         """Raise when a name is not in `fields` or types do not go together; `fields` maps names to scalar types."""
-        kind = _kind(self._tree, fields, self.text)
-        if kind != _TRUTH:
+        if (kind := self._kind(self._tree, fields)) != _TRUTH:
             raise SpecError(f"predicate `{self.text}` must be a truth value, such as `chi > 10`. Got a {kind}")
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 
+    def _kind(self, node: ast.expr, fields: Mapping[str, type] | None, depth: int = 1) -> str | None:
+        """Return whether `node` is a number, a text or a truth value, None for a field where `fields` is None.
 
-def _check_depth(tree: ast.expr, text: str) -> None:
-    level: list[ast.AST] = [tree]
-    for _ in range(_MAX_DEPTH):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-        if not level:
-            return
-    raise SpecError(f"predicate `{text[:60]}...` is nested deeper than {_MAX_DEPTH} levels")
+        Raises where kinds are mixed, and where the grammar has no such node.
+        """
+        text = self.text
+        if depth > _MAX_DEPTH:
+            raise SpecError(f"predicate `{text[:60]}...` is nested deeper than {_MAX_DEPTH} levels")
 
+        def want(part: ast.expr, *allowed: str | None) -> str | None:
+            came = self._kind(part, fields, depth + 1)
+            if came is not None and came not in allowed:
+                wanted = " or ".join(map(str, allowed))
+                raise SpecError(f"`{ast.unparse(part)}` is a {came} where predicate `{text}` needs a {wanted}")
+            return came
 
-def _refuse(node: ast.AST, text: str) -> SpecError:
-    part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-    return SpecError(
-        f"`{part}` is not allowed in predicate `{text}`\n"
-        "hint: fields, numbers, strings, + - * / %, comparisons, and, or, not, abs, min, max; else pass a callable"
-    )
-
-
-def _build(node: ast.expr, text: str) -> Value:
-    """Return a function of a look-up that computes `node`."""
-    match node:
-        case ast.Constant(value=bool() | str() as value):
-            return lambda look: value
-        case ast.Constant(value=int() | float() as number) if math.isfinite(number):
-            return lambda look: number
-        case ast.Name(id=name) if name not in _CALLS:
-            return lambda look: look(name)
-        case ast.BoolOp(op=op, values=parts):
-            values = [_build(part, text) for part in parts]
-            if isinstance(op, ast.And):
-                return lambda look: all(value(look) for value in values)
-            return lambda look: any(value(look) for value in values)
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            negated = _build(inner, text)
-            return lambda look: not negated(look)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            positive = _build(inner, text)
-            return lambda look: -positive(look)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            combine, a, b = _ARITHMETIC[type(op)], _build(left, text), _build(right, text)
-            return lambda look: combine(a(look), b(look))
-        case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARISONS for op in ops):
-            return _build_comparison(left, ops, rights, text)
-        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _CALLS:
-            function, n_arguments = _CALLS[name]
-            if len(parts) != n_arguments or any(isinstance(part, ast.Starred) for part in parts):
-                raise SpecError(f"`{name}` takes {n_arguments} argument(s) in predicate `{text}`. Got {len(parts)}")
-            arguments = [_build(part, text) for part in parts]
-            return lambda look: function(*(argument(look) for argument in arguments))
-    raise _refuse(node, text)
-
-
-def _build_comparison(left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr], text: str) -> Value:
-    tests = [_COMPARISONS[type(op)] for op in ops]
-    values = [_build(part, text) for part in (left, *rights)]
-
-    def compare(look: Look) -> bool:
-        seen = values[0](look)
-        for test, value in zip(tests, values[1:], strict=True):
-            then = value(look)
-            if not test(seen, then):
-                return False
-            seen = then
-        return True
-
-    return compare
+        match node:
+            case ast.Constant(value=bool() | str() | int() | float() as value) if value != math.inf:
+                return _KINDS[type(value)]
+            case ast.Name(id=name) if name not in _CALLS:
+                found = None if fields is None else find(f"field in predicate `{text}`", name, fields)
+                if found is not None and found not in _KINDS:
+                    raise SpecError(
+                        f"field `{name}` is a {found.__name__}: predicate `{text}` can read int, float, str, bool"
+                    )
+                return None if found is None else _KINDS[found]
+            case ast.BoolOp(values=parts):
+                for part in parts:
+                    want(part, _TRUTH)
+                return _TRUTH
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                want(inner, _TRUTH)
+                return _TRUTH
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                want(inner, _NUMBER)
+                return _NUMBER
+            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
+                want(left, _NUMBER)
+                want(right, _NUMBER)
+                return _NUMBER
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(
+                isinstance(op, _ORDER | ast.Eq | ast.NotEq) for op in ops
+            ):
+                ordered = any(isinstance(op, _ORDER) for op in ops)
+                kind = want(left, _NUMBER, _TEXT, *([] if ordered else [_TRUTH]))
+                for part in rights:
+                    came = want(part, *(_KINDS.values() if kind is None else [kind]))
+                    kind = kind or came
+                return _TRUTH
+            case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _CALLS:
+                n_arguments = _CALLS[name][1]
+                if len(parts) != n_arguments:
+                    raise SpecError(f"`{name}` takes {n_arguments} argument(s) in predicate `{text}`. Got {len(parts)}")
+                for part in parts:
+                    want(part, _NUMBER)
+                return _NUMBER
+        raise SpecError(
+            f"`{ast.unparse(node)}` is not allowed in predicate `{text}`\n"
+            "hint: fields, numbers, strings, + - * / %, comparisons, and, or, not, abs, min, max; else pass a callable"
+        )
 
 
-def _kind(node: ast.expr, fields: Mapping[str, type], text: str) -> str:
-    """Return whether `node` is a number, a text or a truth value; raises where they are mixed."""
+class _LookUps(ast.NodeTransformer):
+    """Replaces the name of a field by a call of `look`; the functions of the grammar keep theirs."""
 
-    def want(part: ast.expr, *allowed: str) -> str:
-        came = _kind(part, fields, text)
-        if came not in allowed:
-            raise SpecError(
-                f"`{ast.unparse(part)}` is a {came} where predicate `{text}` needs a {' or '.join(allowed)}"
-            )
-        return came
-
-    match node:
-        case ast.Constant(value=value):
-            return _KINDS[type(value)]
-        case ast.Name(id=name):
-            found = find(f"field in predicate `{text}`", name, fields)
-            if found not in _KINDS:
-                raise SpecError(
-                    f"field `{name}` is a {found.__name__}: predicate `{text}` can read int, float, str, bool"
-                )
-            return _KINDS[found]
-        case ast.BoolOp(values=parts):
-            for part in parts:
-                want(part, _TRUTH)
-            return _TRUTH
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return want(inner, _TRUTH)
-        case ast.UnaryOp(operand=inner):
-            return want(inner, _NUMBER)
-        case ast.BinOp(left=left, right=right):
-            want(left, _NUMBER)
-            return want(right, _NUMBER)
-        case ast.Compare(left=left, ops=ops, comparators=rights):
-            first = _kind(left, fields, text)
-            ordered = any(not isinstance(op, ast.Eq | ast.NotEq) for op in ops)
-            if first == _TRUTH and ordered:
-                want(left, _NUMBER, _TEXT)
-            for part in rights:
-                want(part, first)
-            return _TRUTH
-        case ast.Call(args=parts):
-            for part in parts:
-                want(part, _NUMBER)
-            return _NUMBER
-    raise _refuse(node, text)
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in _CALLS:
+            return node
+        return ast.Call(ast.Name("look", ast.Load()), [ast.Constant(node.id)], [])

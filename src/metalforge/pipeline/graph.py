@@ -52,18 +52,15 @@ class Edge:
         return f"{self.source} -> {self.target}"
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Graph:
     """Any edges; other topologies may stand among them."""
 
-    parts: "tuple[Edge | Graph, ...]"
-
     def __init__(self, *parts: "Edge | Graph") -> None:
-        object.__setattr__(self, "parts", parts)
+        self._edges = tuple(e for part in parts for e in ((part,) if isinstance(part, Edge) else part.edges()))
 
     def edges(self) -> tuple[Edge, ...]:
         """Return the edges of all parts."""
-        return tuple(e for part in self.parts for e in ((part,) if isinstance(part, Edge) else part.edges()))
+        return self._edges
 
 
 class Chain(Graph):

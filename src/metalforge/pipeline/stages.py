@@ -11,6 +11,7 @@ not changed: after a step that raises, the old one is still good.
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -20,9 +21,12 @@ from metalforge.core import (
     EnergyMeter,
     SpecError,
     SubstrateInfo,
+    load_plugin,
+    plugin_names,
     require_at_least,
     require_not_negative,
     require_positive,
+    strangers_code,
 )
 
 from .items import Emit, Item
@@ -30,6 +34,8 @@ from .lanes import END
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
+STAGES = "metalforge.stages"
+"""Group of the entry points that name stages."""
 
 
 class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -246,6 +252,26 @@ def as_stage(impl: Any) -> Stage[Any, Any]:
     if isinstance(impl, Iterable) and not isinstance(impl, str | bytes | Mapping):
         return IterableSource(impl)
     raise SpecError(f"a stage must be a Stage, a function, or an iterable as a source. Got {impl!r}")
+
+
+def resolve_stage(impl: Any, parameters: Mapping[str, Any] | None) -> Stage[Any, Any]:
+    """Return a stage: the one that a text names, made with the parameters, or `impl` itself."""
+    if not isinstance(impl, str):
+        if parameters:
+            raise SpecError("`parameters` are for a stage given by name; pass the stage as it is")
+        return as_stage(impl)
+    if ":" in impl:
+        with strangers_code(f"stage `{impl}` cannot be loaded"):
+            found = resolve_name(impl)
+    elif impl in (registered := plugin_names(STAGES)):
+        found = load_plugin(STAGES, impl)
+    else:
+        known = ", ".join(registered) or "none"
+        raise SpecError(f"`{impl}` is neither `module:attribute` nor a registered stage; registered: {known}")
+    with strangers_code(f"stage `{impl}` does not take the parameters {dict(parameters or {})}"):
+        if isinstance(found, type) or parameters:
+            found = found(**(parameters or {}))
+    return as_stage(found)
 
 
 def takes_context(step: Callable[..., Any]) -> bool:

@@ -25,7 +25,7 @@ from metalforge.pipeline import (
     Unbounded,
     from_toml,
 )
-from metalforge.pipeline.references import resolve_stage
+from metalforge.pipeline.stages import resolve_stage
 from reference.pipeline_stages import MeteredChip, Numbers, Sample, forget, increment, samples, shorten
 
 
