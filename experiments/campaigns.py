@@ -28,7 +28,7 @@ def run_campaign(spec: CampaignSpec) -> tuple[CampaignState, Sequence[Record]]:
     with TemporaryDirectory() as folder:
         with Campaign.open(spec, Path(folder)) as campaign:
             state = campaign.run()
-        return state, read_journal(Path(folder) / JOURNAL, Record).records
+        return state, read_journal(Path(folder) / JOURNAL)
 
 
 class Pulls(NamedTuple):

@@ -138,7 +138,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
         python="",
     )  # fmt: skip
-    book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
+    book = Book(cast("Journal", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
     planner = Planner(
         spec,
         book,

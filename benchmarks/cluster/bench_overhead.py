@@ -20,7 +20,7 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.records import Rows
 from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import marked
 from metalforge.core import Measured
@@ -54,7 +54,7 @@ def measured(folder: Path, cluster: str = "") -> Half:
         [sys.executable, "-m", "metalforge", "scan", str(folder / "spec.toml"), "--out", str(out), "--json", *options],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    follower: JournalFollower[Record] = JournalFollower(out / JOURNAL, Record)
+    follower = JournalFollower(out / JOURNAL)
     updates = 0
 
     def arrived() -> bool:

@@ -28,7 +28,7 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store.reading import JournalFollower
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.records import Rows
 from metalforge.core import Measured
 from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign import Lattice
@@ -212,7 +212,7 @@ class LookedAt:
         self._process = subprocess.Popen(
             [*command, "--out", str(self.directory)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        self._follower: JournalFollower[Record] = JournalFollower(self.directory / JOURNAL, Record)
+        self._follower = JournalFollower(self.directory / JOURNAL)
         self._updates = 0
         self._until(lambda: self._updates >= UPDATES)  # beyond the first warm-up
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import JournalFollower
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.records import Rows
 from metalforge.cluster.local import ClusterFolder, LocalClusterError
 from metalforge.cluster.marked import kill_all, raylets, wait_until
 from reference.far_campaigns import LATE_S, STEADY, SUPERVISOR, WORKER, FarCampaign, longer
@@ -34,7 +34,7 @@ class Attack:
         updates = SPEC.budget.trajectories or 0
         self._plan = sorted((self._rng.randrange(updates), self._rng.choice(VICTIMS)) for _ in range(kills))
         self._driver = self._far.scan()
-        self._follower: JournalFollower = JournalFollower(self._far.directory / JOURNAL, Record)
+        self._follower = JournalFollower(self._far.directory / JOURNAL)
         self._updates = 0
         self.strikes: list[str] = []
         self.faults: list[str] = []

@@ -13,8 +13,7 @@ import numpy as np
 
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.state import CampaignState, fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record
+from metalforge.campaign.store.reading import read_journal
 from metalforge.lattice.run import ChainRun
 
 from .campaigns import RUNS
@@ -82,7 +81,7 @@ class Whole:
 
 def state_of(directory: Path) -> CampaignState:
     """Return what the journal of a directory says."""
-    return fold(read_journal(directory / JOURNAL, Record).records)
+    return fold(read_journal(directory / JOURNAL))
 
 
 def attack(

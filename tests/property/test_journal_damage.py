@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.campaign.store import Journal, JournalError, JournalFollower, read_journal
-from reference.journaling import Measured, Noted, Record, put
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import JournalError, JournalFollower
+from reference.journaling import contents_of, measured, noted, put
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 records = st.lists(
-    st.builds(Measured, chain=st.integers(-(2**63), 2**63 - 1), value=finite, history=st.lists(finite).map(tuple))
-    | st.builds(Noted, text=st.text(st.characters(exclude_categories=["Cs"]))),
+    st.builds(measured, chain=st.integers(-(2**63), 2**63 - 1), value=finite, history=st.lists(finite).map(tuple))
+    | st.builds(noted, text=st.text(st.characters(exclude_categories=["Cs"]))),
     min_size=1,
     max_size=4,
 )
@@ -28,7 +29,7 @@ def path():
 def written(path, records):
     """The bytes of a new journal, and where each of its lines ends."""
     path.unlink(missing_ok=True)
-    with Journal.open(path, Record, mode="create", sync=lambda file: None) as journal:
+    with Journal.open(path, mode="create", sync=lambda file: None) as journal:
         ends = [0]
         for record in records:
             journal.append(record)
@@ -39,7 +40,7 @@ def written(path, records):
 def read(path):
     """The contents of a journal, or what is wrong with it."""
     try:
-        return read_journal(path, Record), None
+        return contents_of(path), None
     except JournalError as error:
         return None, str(error)
 
@@ -48,7 +49,7 @@ def read(path):
 @given(records=records)
 def test_every_record_comes_back_equal(path, records):
     data, ends = written(path, records)
-    contents = read_journal(path, Record)
+    contents = contents_of(path)
     assert (contents.records, contents.torn, contents.end.offset) == (records, None, len(data))
     assert data.count(b"\n") == len(records)
     assert contents.offsets == ends[:-1]
@@ -61,11 +62,11 @@ def test_a_cut_at_any_byte_leaves_exactly_the_whole_records(path, records, zeros
     for size in range(len(data)):
         put(path, data[:size] + bytes(zeros))
         whole = sum(end <= size for end in ends) - 1
-        contents = read_journal(path, Record)
+        contents = contents_of(path)
         assert contents.records == records[:whole]
         assert contents.end.offset == ends[whole]
         assert (contents.torn is None) == (size == ends[whole] and zeros == 0)
-        assert JournalFollower(path, Record).poll() == records[:whole]
+        assert JournalFollower(path).poll() == records[:whole]
 
 
 @settings(max_examples=40)
@@ -74,7 +75,7 @@ def test_a_resumed_journal_goes_on_as_if_nothing_had_happened(path, records, dat
     intact, ends = written(path, records)
     size = data.draw(st.integers(0, len(intact)))
     put(path, intact[:size])
-    with Journal.open(path, Record, mode="resume", sync=lambda file: None) as journal:
+    with Journal.open(path, mode="resume", sync=lambda file: None) as journal:
         whole = journal.count
         assert whole == sum(end <= size for end in ends) - 1
         for record in records[whole:]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from metalforge.campaign.store.reading import read_journal
-from metalforge.campaign.store.records import Decided, Record
+from metalforge.campaign.store.records import Decided
 from metalforge.dashboard.opening import open_page
 
 from .watched_campaigns import lines_of
@@ -37,7 +37,7 @@ def campaign(folder, lines=LINES):
 
 def hostile_lines():
     """The journal with markup wherever a decision has words."""
-    records = read_journal(GOLDEN, Record).records
+    records = read_journal(GOLDEN)
     told = [
         msgspec.structs.replace(r, reason=HOSTILE, by=HOSTILE) if isinstance(r, Decided) and r.what != "head" else r
         for r in records

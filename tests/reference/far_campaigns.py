@@ -14,9 +14,8 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.reading import JournalFollower
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.reading import JournalFollower, read_journal
+from metalforge.campaign.store.records import Rows
 from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import is_marked, mark_of, marked, wait_until
 
@@ -107,7 +106,7 @@ class FarCampaign:
 
     def reached(self, updates):
         """Wait until the journal has so many updates; return whether it has, and the campaign is not over."""
-        follower, seen = JournalFollower(self.directory / JOURNAL, Record), [0]
+        follower, seen = JournalFollower(self.directory / JOURNAL), [0]
 
         def there():
             found = follower.poll()
@@ -127,7 +126,7 @@ class FarCampaign:
     @property
     def state(self):
         """What the journal says; raises where it says anything twice."""
-        return fold(read_journal(self.directory / JOURNAL, Record).records)
+        return fold(read_journal(self.directory / JOURNAL))
 
     def faults(self, whole):
         """Return in what it differs from one that was left alone."""

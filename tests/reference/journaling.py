@@ -2,29 +2,47 @@
 
 import resource
 import sys
+from typing import NamedTuple
 
 import msgspec
 
-from metalforge.campaign.store import DirectoryLock, Journal, JournalError
+from metalforge.campaign.store.directory import DirectoryLock
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import JournalError, JournalFollower
+from metalforge.campaign.store.records import Decided, Rows
 
 
-class Measured(msgspec.Struct, tag="measured", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    chain: int
-    value: float
-    history: tuple[float, ...] = ()
+class Contents(NamedTuple):
+    """The whole records of a journal, where the line of each begins, where all end, and the torn tail."""
+
+    records: list
+    offsets: list
+    torn: object
+    end: object
 
 
-class Noted(msgspec.Struct, tag="noted", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    text: str
-    raw: msgspec.Raw = msgspec.Raw(b"null")
+def contents_of(path):
+    follower = JournalFollower(path)
+    records, offsets, at = follower.read(), [], 0
+    with open(path, "rb") as stream:
+        while at < follower.end.offset:
+            line = stream.readline()
+            offsets += [at] * len(msgspec.json.decode(line)["records"])
+            at += len(line)
+    return Contents(records, offsets, follower.torn, follower.end)
 
 
-Record = Measured | Noted
+def measured(chain, value, history=()):
+    return Rows(chain=f"c{chain}", phase="measure", first=0, columns={"value": history}, seconds=value)
+
+
+def noted(text):
+    return Decided(what="noted", by="test", reason=text)
 
 
 def numbered(n):
     """The record that a test expects at place n."""
-    return Measured(chain=n % 3, value=n / 7, history=(n / 3,)) if n % 4 else Noted(text=f"Gauß β {n}\n")
+    return measured(n % 3, n / 7, (n / 3,)) if n % 4 else noted(f"Gauß β {n}\n")
 
 
 def put(path, data):
@@ -38,7 +56,7 @@ def _append_for_ever(directory):
     """Take the lock, resume the journal, and print the number of each record once it is in the file."""
     with (
         DirectoryLock(directory),
-        Journal.open(f"{directory}/journal.jsonl", Record, mode="resume") as journal,
+        Journal.open(f"{directory}/journal.jsonl", mode="resume") as journal,
     ):
         print("from", journal.count, flush=True)
         while True:
@@ -48,7 +66,7 @@ def _append_for_ever(directory):
 def _append_up_to_a_limit(directory):
     """Append until the system's file size limit refuses, then lift it and append one more."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal.open(f"{directory}/journal.jsonl", Record, mode="create") as journal:
+    with Journal.open(f"{directory}/journal.jsonl", mode="create") as journal:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         try:
             while True:

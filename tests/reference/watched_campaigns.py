@@ -3,13 +3,12 @@
 import msgspec
 import numpy as np
 
-from metalforge.campaign.store.lines import START, LineFormat, link_of
+from metalforge.campaign.store.reading import LineBorder, body_of, line_of
 from metalforge.campaign.store.records import (
     EMULATED_NPU,
     Assigned,
     BlockDone,
     JoulesSample,
-    Record,
     Rows,
     Sampled,
     Screened,
@@ -113,8 +112,8 @@ def ladder(betas=(5.67, 5.69, 5.71), rows=400, seed=3):
 
 def lines_of(records):
     """Return the lines of a journal."""
-    form, lines, link = LineFormat(Record), [], START
+    lines, border = [], LineBorder()
     for record in records:
-        lines.append(form.line(link, form.body(record)))
-        link = link_of(lines[-1])
+        lines.append(line_of(border.link, body_of(record)))
+        border = border.beyond(lines[-1], 1)
     return lines

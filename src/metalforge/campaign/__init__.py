@@ -96,9 +96,8 @@ if TYPE_CHECKING:
     )
     from .state import CampaignState, Fold, fold
     from .steerers import ANY, SystemScan, register_steerer, steerer_names
-    from .store import DirectoryLock
     from .store.chain_files import chain_files
-    from .store.directory import JOURNAL, may_be_in_use
+    from .store.directory import JOURNAL, DirectoryLock, may_be_in_use
     from .store.reading import JournalFollower, begun
     from .store.records import Assigned, Commanded, Decided, Interrupted, Record, Rows
     from .theory import (

@@ -138,7 +138,7 @@ class _Journal:
         self.before: CampaignState | None = None
         self.after: list[Assigned | BlockDone | Decided] = []
         """Visits, their ends, and where peaks were expected."""
-        JournalFollower(journal, Record).poll(self._take, until, _ALL)
+        JournalFollower(journal).poll(self._take, until, _ALL)
         self.state = self._fold.state
 
     def _take(self, record: Record) -> None:

@@ -30,7 +30,7 @@ from .spec import PRESETS, CampaignSpec, load_spec, preset
 from .state import CampaignState, Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
-from .store.records import Record, StoppedBy
+from .store.records import StoppedBy
 
 if TYPE_CHECKING:  # loaded where it is asked for
     from .replanning import Counterfactual
@@ -194,5 +194,5 @@ def resume(directory: PathLike, more: Extension | None = None) -> Results:
 def load(directory: PathLike) -> Results:
     """Return what the campaign of a directory has found, from its journal alone; it may still run."""
     folding = Fold(Path(directory))
-    read_journal(Path(directory) / JOURNAL, Record, take=folding)
+    read_journal(Path(directory) / JOURNAL, folding)
     return Results(folding.state, Path(directory))

@@ -328,12 +328,12 @@ def report(directory: Directory, beside: Beside = None, as_json: Json = False) -
 
 def watch(directory: Directory, as_json: Json = False) -> None:
     """Show a campaign as its journal tells it, live while it runs. If its process was killed, the exit code is 75."""
-    from metalforge.campaign import JOURNAL, Interrupted, JournalFollower, Record, fold, may_be_in_use, view_of
+    from metalforge.campaign import JOURNAL, Interrupted, JournalFollower, fold, may_be_in_use, view_of
     from metalforge.core import SpecError
 
     from .live import LiveView
 
-    follower: JournalFollower[Record] = JournalFollower(directory / JOURNAL, Record)
+    follower = JournalFollower(directory / JOURNAL)
     seen = follower.poll()
     if not seen:
         raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")

@@ -43,7 +43,7 @@ class Followed:
         self.behind = False
         """Whether there is more in the journal than was read yet: a long one is read in slices."""
         self._path = directory / JOURNAL
-        self._follower: JournalFollower[Record] = JournalFollower(self._path, Record)
+        self._follower = JournalFollower(self._path)
         self._fold = Fold()
         self._looked: tuple[int, int] | None = None
 
@@ -87,7 +87,7 @@ class Followed:
     @property
     def place(self) -> int:
         """Bytes of the journal that were folded."""
-        return self._follower.place
+        return self._follower.end.offset
 
     @property
     def state(self) -> CampaignState:

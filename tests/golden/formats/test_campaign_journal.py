@@ -6,8 +6,7 @@ import pytest
 
 from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record
+from reference.journaling import contents_of
 
 FILE = Path(__file__).with_name("campaign.jsonl")
 DIGEST = "f7539e4d6bceaaf3a1d105f714b402ad001d227df546be9743354b2156ea163b"
@@ -15,7 +14,7 @@ DIGEST = "f7539e4d6bceaaf3a1d105f714b402ad001d227df546be9743354b2156ea163b"
 
 @pytest.fixture(scope="module")
 def contents():
-    return read_journal(FILE, Record)
+    return contents_of(FILE)
 
 
 def test_rows_decisions_and_looks_are_as_they_were_written(contents):

@@ -9,8 +9,7 @@ import pytest
 from metalforge.campaign.extending import Extension
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record
+from metalforge.campaign.store.reading import read_journal
 from reference.small_campaigns import QUICK, one_update
 
 SECONDS = 0.5
@@ -33,7 +32,7 @@ class SetClock:
 def _ended_in_time(state, directory):
     assert state.finished.stopped_by == "seconds"
     assert SECONDS <= state.seconds < 60
-    dates = [record.at for record in read_journal(directory / JOURNAL, Record).records]
+    dates = [record.at for record in read_journal(directory / JOURNAL)]
     assert all(one <= other for one, other in pairwise(dates))
 
 

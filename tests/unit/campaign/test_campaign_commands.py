@@ -15,8 +15,8 @@ from metalforge.campaign.running import listening
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, load_spec
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Commanded, Extended, Interrupted, Record, Resumed
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Commanded, Extended, Interrupted, Resumed
 from metalforge.campaign.view import view_of
 from metalforge.cli.main import assembled
 from metalforge.core.errors import SpecError
@@ -27,7 +27,7 @@ SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=1000))
 
 
 def records_of(directory, kind):
-    return [record for record in read_journal(directory / JOURNAL, Record).records if isinstance(record, kind)]
+    return [record for record in read_journal(directory / JOURNAL) if isinstance(record, kind)]
 
 
 @pytest.fixture(scope="module")

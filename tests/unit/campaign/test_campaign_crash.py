@@ -9,8 +9,10 @@ import pytest
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, Running
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import Journal, read_journal
-from metalforge.campaign.store.records import BlockDone, Record, Rows
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import BlockDone, Rows
+from reference.journaling import contents_of
 from reference.small_campaigns import PHYSICS, ROUNDS
 
 TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
@@ -60,7 +62,7 @@ def test_the_journal_cut_anywhere_in_its_last_records_resumes(uninterrupted, tmp
     Every cut is read. Opened are those at either edge of a record, and every ninth between them.
     """
     state, whole = uninterrupted
-    contents = read_journal(whole / JOURNAL, Record)
+    contents = contents_of(whole / JOURNAL)
     data = (whole / JOURNAL).read_bytes()
     # Without the end: the last visits are still to be made.
     keep = next(i for i, r in enumerate(contents.records) if isinstance(r, BlockDone) and r.visit == 6 and r.done)
@@ -77,11 +79,11 @@ def test_the_journal_cut_anywhere_in_its_last_records_resumes(uninterrupted, tmp
         directory.mkdir()
         (directory / JOURNAL).write_bytes(data[:at])
         whole_ones = sum(line_end <= at for line_end in ends)
-        assert len(read_journal(directory / JOURNAL, Record).records) == whole_ones
+        assert len(read_journal(directory / JOURNAL)) == whole_ones
         if at not in opened:
             continue
         with Campaign.resume(directory) as campaign:
-            assert len(read_journal(directory / JOURNAL, Record).records) == whole_ones + 1  # that of the resumption
+            assert len(read_journal(directory / JOURNAL)) == whole_ones + 1  # that of the resumption
             assert (campaign.message is None) == (at in contents.offsets)
             if at in (middle, end):
                 assert campaign.run().digest() == state.digest()
@@ -161,22 +163,22 @@ def test_a_resumed_campaign_repeats_no_finished_point(uninterrupted, tmp_path):
     state, whole = uninterrupted
     directory = tmp_path / "half"
     directory.mkdir()
-    contents = read_journal(whole / JOURNAL, Record)
+    contents = contents_of(whole / JOURNAL)
     done = next(i for i, r in enumerate(contents.records) if isinstance(r, BlockDone) and r.visit == 5 and r.done)
     (directory / JOURNAL).write_bytes((whole / JOURNAL).read_bytes()[: contents.offsets[done + 1]])
     with Campaign.resume(directory) as campaign:
         known = {chain.id: chain.rows for chain in campaign.state.chains.values()}
         campaign.run()
-    new = read_journal(directory / JOURNAL, Record).records[done + 1 :]
+    new = read_journal(directory / JOURNAL)[done + 1 :]
     assert all(rows.first >= known.get(rows.chain, 0) for rows in new if isinstance(rows, Rows))
-    assert fold(read_journal(directory / JOURNAL, Record).records).digest() == state.digest()
+    assert fold(read_journal(directory / JOURNAL)).digest() == state.digest()
 
 
 def test_a_checkpoint_ahead_of_a_journal_that_lost_its_end_is_not_used(uninterrupted, tmp_path):
     state, whole = uninterrupted
     directory = tmp_path / "ahead"
     shutil.copytree(whole, directory)
-    contents = read_journal(whole / JOURNAL, Record)
+    contents = contents_of(whole / JOURNAL)
     done = next(i for i, r in enumerate(contents.records) if isinstance(r, BlockDone) and r.visit == 5 and r.done)
     (directory / JOURNAL).write_bytes((whole / JOURNAL).read_bytes()[: contents.offsets[done + 1]])
     with Campaign.resume(directory) as campaign:

@@ -17,8 +17,8 @@ from metalforge.campaign.report.sections_of_run import (
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Screening
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Record, Screened
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Screened
 from metalforge.campaign.view import view_of
 from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.quantities import Measured, Modelled
@@ -56,7 +56,7 @@ def records(tmp_path_factory):
         run_until(first, 301)
     with Campaign.resume(directory) as second:
         second.run()
-    return list(read_journal(directory / JOURNAL, Record).records)
+    return list(read_journal(directory / JOURNAL))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_screen_in_software_is_no_npu_and_says_the_same(tmp_path, records):
     """Readings of a campaign on the device are those of software, to what its integers round."""
     with Campaign.open(ROUNDS, tmp_path / "run") as campaign:
         state = campaign.run()
-    here = read_journal(tmp_path / "run" / JOURNAL, Record).records
+    here = read_journal(tmp_path / "run" / JOURNAL)
     said, wanted = ({(r.chain, r.step): r.heads for r in some if isinstance(r, Screened)} for some in (records, here))
     for head in shipped_weights().heads.names[:9]:  # those that were trained
         both = [key for key in said.keys() & wanted.keys() if head in said[key] and head in wanted[key]]

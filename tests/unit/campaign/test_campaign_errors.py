@@ -13,8 +13,8 @@ import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec
-from metalforge.campaign.store import DirectoryLockedError, JournalError, read_journal
-from metalforge.campaign.store.records import Record
+from metalforge.campaign.store.directory import DirectoryLockedError
+from metalforge.campaign.store.reading import JournalError, read_journal
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.small_campaigns import QUICK, ROUNDS, run_until
 
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_another_chain_is_refused(interrupted):
 
 def test_a_second_process_is_refused(interrupted):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom metalforge.campaign.store import DirectoryLock\n"
+        "import sys\nfrom pathlib import Path\nfrom metalforge.campaign.store.directory import DirectoryLock\n"
         "with DirectoryLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(interrupted)]
@@ -116,7 +116,7 @@ def test_a_full_disk_ends_the_campaign_and_keeps_what_was_written(tmp_path):
         campaign.book.journal._write = failing
         with pytest.raises(MetalforgeError, match="full"):
             campaign.run()
-    assert len(read_journal(directory / JOURNAL, Record).records) >= 30
+    assert len(read_journal(directory / JOURNAL)) >= 30
     with Campaign.resume(directory) as campaign:
         assert campaign.run().finished is not None
 
@@ -201,5 +201,5 @@ def test_a_budget_without_a_limit_is_refused():
 
 
 def test_the_journal_of_a_campaign_that_failed_can_be_read_at_once(interrupted):
-    records = read_journal(interrupted / JOURNAL, Record).records
+    records = read_journal(interrupted / JOURNAL)
     assert records[0].spec == ROUNDS

@@ -16,8 +16,8 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, couplings_of, refined
 from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Estimated, Record
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Estimated
 from metalforge.lattice.chain import Chain
 from metalforge.statistics.exchange_traffic import Traffic
 from reference.loop_series import loop_series
@@ -136,7 +136,7 @@ def test_a_ladder_may_sleep(tmp_path, monkeypatch):
 
 def test_the_journal_alone_gives_the_ladders_back(whole, tmp_path):
     ran(LADDERS, tmp_path / "run")
-    again = fold(read_journal(tmp_path / "run" / JOURNAL, Record).records)
+    again = fold(read_journal(tmp_path / "run" / JOURNAL))
     assert again.digest() == whole.digest()
     assert {k: [c.id for c in v] for k, v in ladders(again).items()} == {
         k: [c.id for c in v] for k, v in ladders(whole).items()

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Rows
 from metalforge.lattice.campaign import Lattice
 from metalforge.pipeline.processes import Child
 from reference.small_campaigns import PHYSICS, ROUNDS, run_until
@@ -27,7 +27,7 @@ def run(spec, directory):
 def rows_of(directory):
     return {
         (record.chain, record.first): (record.phase, record.columns)
-        for record in read_journal(directory / JOURNAL, Record).records
+        for record in read_journal(directory / JOURNAL)
         if isinstance(record, Rows)
     }
 

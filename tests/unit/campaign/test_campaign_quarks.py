@@ -9,9 +9,9 @@ from metalforge.campaign.report.result import Reported, result_of
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import BlockDone, Decided, Rows
 from metalforge.core.errors import InternalError
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.advice import known_of
@@ -48,12 +48,12 @@ def records(tmp_path_factory):
     directory = tmp_path_factory.mktemp("quarks") / "run"
     with Campaign.open(SEA, directory) as campaign:
         campaign.run()
-    return read_journal(directory / JOURNAL, Record).records
+    return read_journal(directory / JOURNAL)
 
 
 def written(records, directory):
     directory.mkdir()
-    with Journal.open(directory / JOURNAL, Record, mode="create") as journal:
+    with Journal.open(directory / JOURNAL, mode="create") as journal:
         for record in records:
             journal.append(record)
     return directory

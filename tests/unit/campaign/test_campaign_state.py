@@ -6,8 +6,7 @@ import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.state import MOST_SAMPLES, fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.lines import LineFormat
+from metalforge.campaign.store.reading import body_of, read_journal
 from metalforge.campaign.store.records import (
     EMULATED_NPU,
     Assigned,
@@ -37,7 +36,7 @@ def records(tmp_path_factory):
     directory = tmp_path_factory.mktemp("quick") / "run"
     with Campaign.open(QUICK, directory) as campaign:
         campaign.run()
-    return read_journal(directory / JOURNAL, Record).records
+    return read_journal(directory / JOURNAL)
 
 
 def test_decisions_come_before_what_they_decide(records):
@@ -130,9 +129,8 @@ def test_what_a_watcher_needs_is_folded_and_stays_small():
     gaps = np.diff([sample.at for sample in state.samples])
     assert gaps.min() == 2.0
     assert gaps[0] >= gaps[-1] > 0
-    read = LineFormat(Record)
     for record in (graph, asked, state.samples[-1]):
-        assert msgspec.json.decode(read.body(record), type=tuple[Record, ...]) == (record,)
+        assert msgspec.json.decode(body_of(record), type=tuple[Record, ...]) == (record,)
 
 
 def test_when_substrates_worked_is_folded():

@@ -22,9 +22,9 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.point import PointChain
 from metalforge.campaign.spec import Budget, Running, spec_from
 from metalforge.campaign.store import chain_files as places
-from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.chain_files import ChainObjects, CheckpointStoreError, chain_files
-from metalforge.campaign.store.records import Decided, Record, Rows
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Decided, Rows
 from metalforge.cli.main import app
 from metalforge.cluster.worker import NodeWorker
 from metalforge.core.errors import MetalforgeError, PluginError, SpecError
@@ -38,7 +38,7 @@ def kept_at(address, spec=SMALL, **running):
 
 
 def records_of(directory, kind):
-    return [one for one in read_journal(directory / JOURNAL, Record).records if isinstance(one, kind)]
+    return [one for one in read_journal(directory / JOURNAL) if isinstance(one, kind)]
 
 
 def rows_of(directory):
@@ -289,7 +289,7 @@ def test_an_upload_that_fails_leaves_the_checkpoint_before(trouble, tmp_path, bu
     bucket.cuts = False
     keep(files, b"after")
     assert read(files) == b"after"
-    assert files._names() == ["c0000.h5"]
+    assert list(bucket.store) == ["/bucket/run/c0000.h5"]
 
 
 def test_a_place_that_is_gone_costs_no_rows(tmp_path, plain, bucket):
@@ -332,7 +332,7 @@ def test_a_campaign_takes_its_checkpoints_to_another_place(tmp_path, plain, buck
     with Campaign.resume(directory, more=Extension(checkpoints=f"file://{tmp_path}/x")) as campaign:
         assert not list((tmp_path / "x").rglob("*.h5"))
         assert [one.reason for one in campaign.state.decisions if one.what == "checkpoints"][-1].startswith(
-            f"checkpoints at {stored.address} cannot be read"
+            f"checkpoints at {stored.place} cannot be read"
         )
     assert resume(directory) == plain
     assert list((tmp_path / "x").rglob("*.h5"))
@@ -363,7 +363,7 @@ def test_a_process_opens_a_store_that_another_one_wrote(tmp_path):
 
 def test_what_a_killed_upload_left_is_swept(tmp_path, plain, bucket):
     files = interrupted(kept_at("gs://bucket"), tmp_path / "run")
-    left = f"{files.address}/.{'0a' * 8}.tmp"
+    left = f"{files.place}/.{'0a' * 8}.tmp"
     bucket().pipe_file(left, b"half")
     with Campaign.resume(tmp_path / "run"):
         assert not bucket().exists(left)

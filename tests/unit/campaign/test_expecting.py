@@ -16,8 +16,8 @@ from metalforge.campaign.running.suggestions import AskAhead
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Assigned, Decided, Estimated, Record, Screened
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Assigned, Decided, Estimated, Screened
 from metalforge.conductor.advisor import combined
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scaling import peak_of, transition_curve, transition_of
@@ -25,6 +25,7 @@ from metalforge.core.advice import ExpectedPeak
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Suggestion
 from metalforge.lattice.campaign import Lattice
+from reference.journaling import contents_of
 from reference.small_campaigns import ROUNDS as UNSTEERED
 from reference.small_campaigns import WITH_QUARKS
 
@@ -51,7 +52,7 @@ def expecting(tmp_path_factory):
 
 def test_the_journal_has_the_prior_before_the_first_visit_and_visits_follow_it(expecting, tmp_path):
     state, directory = expecting
-    records = read_journal(directory / JOURNAL, Record).records
+    records = read_journal(directory / JOURNAL)
     kinds = [record for record in records if isinstance(record, Assigned) or getattr(record, "what", "") == PEAK_PRIOR]
     assert isinstance(kinds[0], Decided)
     assert (kinds[0].by, kinds[0].system, kinds[0].value, kinds[0].width) == (USER, SMALL, 5.1, 0.01)
@@ -65,7 +66,7 @@ def test_the_journal_has_the_prior_before_the_first_visit_and_visits_follow_it(e
 
 def test_a_resumed_campaign_asks_what_it_would_have_asked(expecting, tmp_path):
     state, directory = expecting
-    contents = read_journal(directory / JOURNAL, Record)
+    contents = contents_of(directory / JOURNAL)
     for stop in (PEAK_PRIOR, "warmup-ends"):  # just before and some way after the first visits were written
         cut = next(i for i, record in enumerate(contents.records) if getattr(record, "what", "") == stop) + 1
         again = tmp_path / stop
@@ -80,7 +81,7 @@ def test_a_resumed_campaign_asks_what_it_would_have_asked(expecting, tmp_path):
 
 def test_result_and_evidence_do_not_read_the_prior(expecting):
     _, directory = expecting
-    records = read_journal(directory / JOURNAL, Record).records
+    records = read_journal(directory / JOURNAL)
     with_it = fold(records)
     without = fold([record for record in records if getattr(record, "what", "") != PEAK_PRIOR])
     one, other = (finding(state, SMALL, n_bootstrap=20) for state in (with_it, without))

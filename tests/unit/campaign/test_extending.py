@@ -13,8 +13,8 @@ from metalforge.campaign.extending import Extension, asked_beside, extended
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, load_spec, preset
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Extended, Finished, Interrupted, Record, Resumed
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Extended, Finished, Interrupted, Resumed
 from metalforge.core.errors import SpecError
 from metalforge.lattice.campaign import Lattice
 from reference.small_campaigns import ROUNDS
@@ -38,7 +38,7 @@ def copy(finished, tmp_path):
 
 
 def state_of(directory):
-    return fold(read_journal(directory / JOURNAL, Record).records)
+    return fold(read_journal(directory / JOURNAL))
 
 
 def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
@@ -58,7 +58,7 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     }
     assert new[: len(asked)] == asked
     assert after.spec.theory.beta_min == 4.85
-    records = read_journal(copy / JOURNAL, Record).records
+    records = read_journal(copy / JOURNAL)
     assert [r.command for r in records if isinstance(r, Extended)] == [("metalforge", "resume")]
     assert sum(isinstance(record, Finished) for record in records) == 2
 

@@ -17,7 +17,7 @@ from metalforge.campaign.running.expecting import PeakPriors
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.campaign.state import PEAK_PRIOR, fold
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import Decided, Record
+from metalforge.campaign.store.records import Decided
 from metalforge.campaign.view import view_of
 from metalforge.cli.main import app
 from metalforge.core.errors import SpecError
@@ -31,7 +31,7 @@ SPEC = msgspec.structs.replace(spec_of(), warmup=WarmUpPolicy(longest=100, short
 
 def kept(records, directory):
     directory.mkdir()
-    with Journal.open(directory / JOURNAL, Record, mode="create") as journal:
+    with Journal.open(directory / JOURNAL, mode="create") as journal:
         for record in records:
             journal.append(record)
     return directory

@@ -11,8 +11,10 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.ladder import unpacked
 from metalforge.campaign.spec import CampaignSpec, load_spec
-from metalforge.campaign.store import DirectoryError, Journal, JournalError, read_journal
-from metalforge.campaign.store.records import Assigned, Record
+from metalforge.campaign.store.directory import DirectoryError
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import JournalError, read_journal
+from metalforge.campaign.store.records import Assigned
 from metalforge.core.errors import SpecError
 from metalforge.pipeline.events import read_events
 from metalforge.substrates.catalogue import load_workload
@@ -66,9 +68,9 @@ def test_a_spec_with_such_a_name_writes_nothing_anywhere(tmp_path):
 
 
 def test_a_journal_whose_chains_are_named_like_paths_is_refused(copy):
-    records = read_journal(copy / JOURNAL, Record).records
+    records = read_journal(copy / JOURNAL)
     (copy / JOURNAL).unlink()
-    with Journal.open(copy / JOURNAL, Record, mode="create") as journal:
+    with Journal.open(copy / JOURNAL, mode="create") as journal:
         for record in records:
             if isinstance(record, Assigned):
                 journal.append(msgspec.structs.replace(record, chain="../../PWN"))
@@ -97,7 +99,7 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_its_target_stays(name, cop
 
 READERS = {
     "checkpoint of a ladder": lambda path: unpacked(path, ["c0000", "c0001"]).__enter__(),
-    "journal": lambda path: read_journal(path, Record),
+    "journal": read_journal,
     "spec": load_spec,
     "device profile": load_profile,
     "workload": load_workload,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.campaign.store import Journal, read_journal
-from reference.journaling import Record, numbered
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import read_journal
+from reference.journaling import contents_of, numbered
 
 TESTS = Path(__file__).parents[2]
 
@@ -20,7 +21,7 @@ def start(verb, directory):
 
 def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path):
     path = tmp_path / "journal.jsonl"
-    Journal.open(path, Record, mode="create").close()
+    Journal.open(path, mode="create").close()
     moments = random.Random(20)
     before = 0
     for _ in range(5):
@@ -32,7 +33,7 @@ def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path):
             rest = child.stdout.read().split("\n")[:-1]  # said before it died; the last may be half a number
         said += [int(n) for n in rest]
         assert said == list(range(before, before + len(said)))
-        found = read_journal(path, Record).records
+        found = read_journal(path)
         assert len(found) in (said[-1] + 1, said[-1] + 2)  # one may be written and not yet said
         assert found == [numbered(i) for i in range(len(found))]
         before = len(found)
@@ -43,7 +44,7 @@ def test_a_real_limit_leaves_a_whole_journal_that_goes_on(tmp_path):
         refused, message = msgspec.json.decode(child.stdout.read())
     assert "File too large" in message
     assert "ulimit -f" in message
-    contents = read_journal(tmp_path / "journal.jsonl", Record)
+    contents = contents_of(tmp_path / "journal.jsonl")
     assert contents.torn is None
     assert contents.records == [numbered(i) for i in range(refused + 1)]
     assert contents.offsets[refused] <= 1000 < contents.end.offset

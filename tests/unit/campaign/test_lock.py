@@ -8,18 +8,18 @@ import sys
 import msgspec
 import pytest
 
-from metalforge.campaign.store import (
+from metalforge.campaign.store.directory import (
     DirectoryError,
     DirectoryLock,
     DirectoryLockedError,
+    may_be_in_use,
     read_holder,
     writable_directory,
 )
-from metalforge.campaign.store.directory import may_be_in_use
 
 HOLD = """
 import sys
-from metalforge.campaign.store import DirectoryError, DirectoryLock
+from metalforge.campaign.store.directory import DirectoryError, DirectoryLock
 try:
     with DirectoryLock(sys.argv[1]):
         print("held", flush=True)

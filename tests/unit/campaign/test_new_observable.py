@@ -13,8 +13,8 @@ from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import Reported, result_of, summary_of
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record, Rows
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Rows
 from metalforge.cli.lattice import app
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.observables import _REGISTERED, Observable, register_observable
@@ -55,7 +55,7 @@ def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
     assert all("link_trace" in run.log.columns for run in checkpoints)
     with Campaign.resume(directory) as campaign:  # rows that are computed again must agree in this column, too
         state = campaign.run()
-    records = read_journal(directory / JOURNAL, Record).records
+    records = read_journal(directory / JOURNAL)
     assert all("link_trace" in record.columns for record in records if isinstance(record, Rows))
     log = next(iter(fold(records).chains.values()))
     chain = Chain(

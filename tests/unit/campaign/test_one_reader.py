@@ -4,8 +4,8 @@ import msgspec
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, Running, Screening, Steering, WarmUpPolicy
-from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Record, Screened
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Screened
 from metalforge.conductor.advisor import ConductorAdvisor, _ChainReader
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.advice import ChainPlace, Reading
@@ -35,7 +35,7 @@ def _run(spec, directory):
 def _said(directory):
     """Return the readings of a campaign by chain and update; those of an update are always the same."""
     said = {}
-    for record in read_journal(directory / JOURNAL, Record).records:
+    for record in read_journal(directory / JOURNAL):
         if isinstance(record, Screened) and record.heads:
             assert said.setdefault((record.chain, record.step), record.heads) == record.heads
     return said

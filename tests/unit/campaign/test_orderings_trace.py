@@ -122,7 +122,7 @@ def trace(spec, directory, *, during=None):
             thread.join()
     if failed:
         raise failed[0]
-    records = read_journal(directory / JOURNAL, Record).records
+    records = read_journal(directory / JOURNAL)
     return Traced(state, records, graphs, delivered, runs)
 
 

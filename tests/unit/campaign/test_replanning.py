@@ -12,7 +12,7 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
-from metalforge.campaign.store.records import Assigned, BlockDone, Record
+from metalforge.campaign.store.records import Assigned, BlockDone
 from metalforge.cli.main import assembled
 from metalforge.core.errors import SpecError, UnknownNameError
 from reference.dashboard_pages import GOLDEN, LINES
@@ -28,7 +28,7 @@ def rounds(tmp_path_factory):
 
 
 def records_of(journal):
-    return read_journal(journal, Record).records
+    return read_journal(journal)
 
 
 def visits_after(journal, at):

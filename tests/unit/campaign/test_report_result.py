@@ -6,7 +6,7 @@ from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.reading import read_journal
-from metalforge.campaign.store.records import EMULATED_NPU, Record
+from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.lattice.campaign.report import LatticeReport
 from metalforge.statistics import gamma_method, susceptibility
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
@@ -46,10 +46,10 @@ def test_beta_c_is_that_of_the_model(result):
 
 def test_a_replay_gives_the_same_bytes(records, result, tmp_path):
     path = tmp_path / "journal.jsonl"
-    with Journal.open(path, Record, mode="create") as journal:
+    with Journal.open(path, mode="create") as journal:
         for record in records:
             journal.append(record)
-    again = result_of(fold(read_journal(path, Record).records))
+    again = result_of(fold(read_journal(path)))
     assert msgspec.json.encode(again) == msgspec.json.encode(result)
 
 

@@ -10,13 +10,12 @@ from metalforge.campaign.running import producer, sampling
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.sampling import Sampler, topology_of
 from metalforge.campaign.state import fold
-from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import (
     EMULATED_NPU,
     Assigned,
     BlockDone,
     Estimated,
-    Record,
     Rows,
     Sampled,
     Screened,
@@ -43,7 +42,7 @@ def records(tmp_path_factory):
         changed.setattr(producer, "LONGEST_S", 0.003)
         with Campaign.open(SAMPLED, directory) as campaign:
             campaign.run()
-    return read_journal(directory / JOURNAL, Record).records
+    return read_journal(directory / JOURNAL)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def rounds(tmp_path_factory):
         changed.setattr(producer, "LONGEST_S", 0.0)
         with Campaign.open(ROUNDS, directory) as campaign:
             campaign.run()
-    return read_journal(directory / JOURNAL, Record).records
+    return read_journal(directory / JOURNAL)
 
 
 def of(records, kind):

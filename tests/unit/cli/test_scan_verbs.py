@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.spec import PRESETS, about, spec_from
-from metalforge.campaign.store import Journal
-from metalforge.campaign.store.chain_files import ChainFolder
+from metalforge.campaign.store.chain_files import ChainFiles
+from metalforge.campaign.store.journal import Journal
 from metalforge.cli.main import app
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import call
@@ -138,13 +138,13 @@ def test_a_campaign_whose_directory_was_deleted_is_not_to_be_resumed(noticed_by,
     if noticed_by == "journal":
         monkeypatch.setattr(running, "note_heads", lambda *_: shutil.rmtree(tmp_path / "run"))
     else:
-        save = ChainFolder._save
+        save = ChainFiles._save
 
         def after_deletion(*arguments):
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
             save(*arguments)
 
-        monkeypatch.setattr(ChainFolder, "_save", after_deletion)
+        monkeypatch.setattr(ChainFiles, "_save", after_deletion)
     (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
     done = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=75)
     assert "resume" not in done.stderr

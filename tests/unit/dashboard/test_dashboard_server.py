@@ -13,7 +13,6 @@ import pytest
 from metalforge import campaign as campaigns
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import JournalFollower, read_journal
-from metalforge.campaign.store.records import Record
 from metalforge.core.errors import SpecError
 from metalforge.dashboard.following import Followed
 from metalforge.dashboard.helpers import answer
@@ -66,7 +65,7 @@ def test_a_journal_is_followed_while_it_grows(page, growing):
 @pytest.mark.parametrize("at", [12, 100, RECORDS])
 def test_the_state_at_a_record_is_the_fold_of_those_before_it(finished, at):
     sent = json.loads(answer(str(finished), at, state_sent))
-    state = fold(read_journal(GOLDEN, Record).records[:at])
+    state = fold(read_journal(GOLDEN)[:at])
     assert (sent["at"], sent["view"]["trajectories"], sent["clock"]) == (at, state.trajectories, state.last_at)
     assert [c["id"] for c in sent["view"]["chains"]] == list(state.chains)
 
@@ -89,7 +88,7 @@ def test_page_and_report_have_one_source_for_the_transition(finished):
 def test_decisions_carry_the_record_that_they_stand_in(page):
     _, lines = page.json("/decisions")
     assert len(lines) == page.json("/state")[1]["decided"]
-    records = read_journal(GOLDEN, Record).records
+    records = read_journal(GOLDEN)
     assert all(records[line["at"] - 1].reason.startswith(line["reason"].split(";")[0]) for line in lines)
 
 
@@ -124,10 +123,10 @@ def test_a_journal_that_is_cut_or_taken_away_is_said(tmp_path):
 
 
 def test_a_follower_stops_where_it_is_told_and_hands_over_what_it_reads(finished):
-    follower, taken = JournalFollower(finished / "journal.jsonl", Record), []
+    follower, taken = JournalFollower(finished / "journal.jsonl"), []
     assert follower.poll(taken.append, 20) == []
     assert (len(taken), follower.poll(taken.append, 20), len(taken)) == (20, [], 20)
-    assert [*taken, *follower.poll()] == read_journal(GOLDEN, Record).records
+    assert [*taken, *follower.poll()] == read_journal(GOLDEN)
 
 
 def test_thinning_keeps_every_jump():

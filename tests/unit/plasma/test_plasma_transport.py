@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from metalforge.campaign.store import DirectoryLock, DirectoryLockedError
+from metalforge.campaign.store.directory import DirectoryLock, DirectoryLockedError
 from metalforge.cli.main import app
 from metalforge.core.errors import SpecError
 from metalforge.native import cpu_engine

@@ -15,7 +15,7 @@ from metalforge.campaign.store.records import Record
 class Book:
     """Takes records from any thread: each is dated, appended to the journal, then applied to the state."""
 
-    def __init__(self, journal: Journal[Record], state: CampaignState, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, journal: Journal, state: CampaignState, clock: Callable[[], float] = time.time) -> None:
         self.journal, self.state, self.clock = journal, state, steady(clock, after=state.last_at)
         self._lock = threading.RLock()
 

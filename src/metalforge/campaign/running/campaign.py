@@ -39,7 +39,6 @@ from metalforge.campaign.store.records import (
     Finished,
     Interrupted,
     Opened,
-    Record,
     Resumed,
     StoppedBy,
 )
@@ -150,7 +149,7 @@ class Campaign(Closing):
                 pid=os.getpid(),
                 npu=f"{PROFILE}, emulated" if on_device(spec) else "",
             )
-            journal: Journal[Record] = held.enter_context(Journal.open(directory / JOURNAL, Record, mode="create"))
+            journal = held.enter_context(Journal.open(directory / JOURNAL, mode="create"))
             write_spec(directory, spec)
             journal.append(opened)  # last: with this record there is a campaign that can be resumed
             return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes, machines=machines)
@@ -176,9 +175,7 @@ class Campaign(Closing):
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
         with locked(directory) as (lock, held):
             folding = Fold(directory)
-            journal: Journal[Record] = held.enter_context(
-                Journal.open(directory / JOURNAL, Record, mode="resume", take=folding)
-            )
+            journal = held.enter_context(Journal.open(directory / JOURNAL, mode="resume", take=folding))
             with naming(directory / JOURNAL):
                 if not journal.count:
                     raise SpecError(

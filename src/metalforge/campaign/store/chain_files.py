@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -57,12 +56,17 @@ class CheckpointStoreError(MetalforgeError):
         return str(self).partition("\n")[0]
 
 
-class ChainFiles(ABC):
-    """The checkpoints of one campaign, by chain. It goes to other processes as it is, and opens its place there.
+@dataclass(frozen=True, slots=True)
+class ChainFiles:
+    """The checkpoints of one campaign, by chain, in a folder of its own. It goes to other processes as it is.
 
-    Where configurations are checked, the checkpoint before the last one is kept too: the journal may lack checks of
+    A folder that is `apart` from the campaign's directory may fail while the journal can be written. Where
+    configurations are checked, the checkpoint before the last one is kept too: the journal may lack checks of
     configurations before the last one, and only from an earlier checkpoint they can be computed again.
     """
+
+    place: str
+    apart: bool = False
 
     def forget(self, chain: str) -> None:
         """Remove the checkpoints of a chain, which is to begin again."""
@@ -88,114 +92,62 @@ class ChainFiles(ABC):
 
     def has(self, chain: str) -> bool:
         """Return whether there is a checkpoint of a chain."""
-        return self._holds(_name(chain))
+        return Path(self.where(chain)).exists()
 
     def reading(self, chain: str, *, before: bool = False) -> AbstractContextManager[Path]:
         """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
-        return self._reading(_name(chain, before=before))
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """See that checkpoints can be kept, before a campaign relies on it."""
-
-    @abstractmethod
-    def sweep(self) -> None:
-        """Remove what killed processes left half written; whoever calls holds the campaign's lock."""
-
-    @abstractmethod
-    def _key(self, name: str) -> str: ...
-
-    @abstractmethod
-    def _holds(self, name: str) -> bool: ...
-
-    @abstractmethod
-    def _reading(self, name: str) -> AbstractContextManager[Path]: ...
-
-    @abstractmethod
-    def _move(self, name: str, to: str) -> None: ...
-
-    @abstractmethod
-    def _remove(self, name: str) -> None: ...
-
-    @abstractmethod
-    def _save(self, name: str, write: SaveTo) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChainFolder(ChainFiles):
-    """Files of a folder, which is the campaign's own. One that is `apart` may fail while the journal can be written."""
-
-    folder: Path
-    apart: bool = False
+        return nullcontext(Path(self.place, _name(chain, before=before)))
 
     def prepare(self) -> None:
         """See that checkpoints can be kept, before a campaign relies on it."""
         if self.apart:
-            writable_directory(self.folder)
+            writable_directory(self.place)
 
     def sweep(self) -> None:
         """Remove what killed processes left half written; whoever calls holds the campaign's lock."""
         with self._trouble("listed"):
-            sweep_folder(self.folder)
+            sweep_folder(Path(self.place))
 
     def _key(self, name: str) -> str:
-        return str(self.folder / name)
-
-    def _holds(self, name: str) -> bool:
-        return (self.folder / name).exists()
-
-    def _reading(self, name: str) -> AbstractContextManager[Path]:
-        return nullcontext(self.folder / name)
+        return _below(self.place, name)
 
     def _move(self, name: str, to: str) -> None:
         with self._trouble("written"):
-            (self.folder / name).replace(self.folder / to)
+            Path(self.place, name).replace(Path(self.place, to))
 
     def _remove(self, name: str) -> None:
         with self._trouble("removed"):
-            (self.folder / name).unlink(missing_ok=True)
+            Path(self.place, name).unlink(missing_ok=True)
 
     def _save(self, name: str, write: SaveTo) -> None:
+        folder = Path(self.place)
         with self._trouble("written"):
             try:
-                self.folder.mkdir(parents=self.apart, exist_ok=True)
+                folder.mkdir(parents=self.apart, exist_ok=True)
             except FileNotFoundError as error:
                 raise SpecError(
-                    f"{self.folder.parent}: was deleted while the campaign ran\nhint: begin again, or put back a copy"
+                    f"{folder.parent}: was deleted while the campaign ran\nhint: begin again, or put back a copy"
                 ) from OSError(errno.ESTALE, error.strerror)
-            write(self.folder / name)
+            write(folder / name)
 
     def _trouble(self, verb: str) -> AbstractContextManager[None]:
         # In its own directory a campaign could not write its journal either, and ends.
-        return _trouble(str(self.folder), verb) if self.apart else nullcontext()
+        return _trouble(self.place, verb) if self.apart else nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
 class ChainObjects(ChainFiles):
     """Objects below an address. One is written under another key before it has its own: never half of it."""
 
-    address: str
+    __slots__ = ()
 
-    def prepare(self) -> None:
-        """See that checkpoints can be kept, before a campaign relies on it."""
-        probe = new_scratch()
-        self._save(probe, Path.touch)
-        self._remove(probe)
-
-    def sweep(self) -> None:
-        """Remove what killed processes left half written; whoever calls holds the campaign's lock."""
-        for name in self._names():
-            if half_written(name):
-                self._remove(name)
-
-    def _key(self, name: str) -> str:
-        return _below(self.address, name)
-
-    def _holds(self, name: str) -> bool:
-        return bool(self._ask("read", lambda store: store.exists(self._key(name))))
+    def has(self, chain: str) -> bool:
+        """Return whether there is a checkpoint of a chain."""
+        return bool(self._ask("read", lambda store: store.exists(self.where(chain))))
 
     @contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
+    def reading(self, chain: str, *, before: bool = False) -> Iterator[Path]:
+        """Give a file that holds the last checkpoint of a chain or the one `before`; no such file where none is."""
+        name = _name(chain, before=before)
         with TemporaryDirectory(prefix="metalforge-") as folder:
             file = Path(folder) / name
 
@@ -208,13 +160,22 @@ class ChainObjects(ChainFiles):
             self._ask("read", fetch)
             yield file
 
-    def _names(self) -> list[str]:
+    def prepare(self) -> None:
+        """See that checkpoints can be kept, before a campaign relies on it."""
+        probe = new_scratch()
+        self._save(probe, Path.touch)
+        self._remove(probe)
+
+    def sweep(self) -> None:
+        """Remove what killed processes left half written; whoever calls holds the campaign's lock."""
+
         def names(store: Any) -> list[str]:
             with suppress(FileNotFoundError):
-                return [entry.rpartition("/")[2] for entry in store.ls(self.address, detail=False)]
+                return [entry.rpartition("/")[2] for entry in store.ls(self.place, detail=False)]
             return []
 
-        return self._ask("listed", names)
+        for name in filter(half_written, self._ask("listed", names)):
+            self._remove(name)
 
     def _move(self, name: str, to: str) -> None:
         def move(store: Any) -> None:
@@ -231,7 +192,7 @@ class ChainObjects(ChainFiles):
         self._ask("removed", remove)
 
     def _save(self, name: str, write: SaveTo) -> None:
-        with _trouble(self.address, "written"), TemporaryDirectory(prefix="metalforge-") as folder:
+        with _trouble(self.place, "written"), TemporaryDirectory(prefix="metalforge-") as folder:
             file, scratch = Path(folder) / "checkpoint.h5", new_scratch()
             write(file)
             size = file.stat().st_size
@@ -253,14 +214,14 @@ class ChainObjects(ChainFiles):
     def _ask(self, verb: str, what: Callable[[Any], T]) -> T:
         """Return what the store answers; the packages behind `fsspec` repeat what fails for a moment."""
         try:
-            store = _file_system(self.address)
+            store = _file_system(self.place)
             store.invalidate_cache()  # others write there too
             return what(store)
         except PluginError:
             raise
         except Exception as error:  # every package has its own, most of them without a common base
             # Not as its cause: a traceback would print text that may hold credentials.
-            raise _unavailable(self.address, verb, error) from None
+            raise _unavailable(self.place, verb, error) from None
 
 
 def chain_files(directory: Path, address: str = "") -> ChainFiles:
@@ -268,7 +229,7 @@ def chain_files(directory: Path, address: str = "") -> ChainFiles:
     protocol, path = check_address(address)
     if protocol in OBJECTS:
         return ChainObjects(address)
-    return ChainFolder(Path(path), apart=True) if protocol else ChainFolder(directory / "chains")
+    return ChainFiles(path, apart=True) if protocol else ChainFiles(str(directory / "chains"))
 
 
 def own_address(place: str, name: str) -> str:
@@ -300,14 +261,21 @@ def check_address(address: str) -> tuple[str, str]:
         )
     if protocol != "file" and protocol not in OBJECTS:
         raise UnknownNameError(f"protocol in `{FIELD}`", protocol, ["file", *OBJECTS])
-    if protocol == "file" and not (path.startswith("/") and path.strip("/") and path.isprintable()):
-        raise SpecError(f"`{FIELD}` must name an absolute folder: file:///shared/path, three slashes. Got {address}")
-    if protocol != "file" and not re.fullmatch(r"[A-Za-z0-9._=+,/-]*", path):
-        raise SpecError(f"`{FIELD}` must have letters, digits and . _ = + , / - after the protocol. Got {address}")
-    if protocol in ("s3", "gs") and not host:
-        raise SpecError(f"`{FIELD}` must name a bucket: {protocol}://bucket/prefix. Got {address}")
-    if ".." in path.split("/"):
-        raise SpecError(f"`{FIELD}` must not go upwards by `..`. Got {address}")
+    folder = protocol == "file"
+    for wrong, wanted in (
+        (
+            folder and not (path.startswith("/") and path.strip("/") and path.isprintable()),
+            "name an absolute folder: file:///shared/path, three slashes",
+        ),
+        (
+            not folder and not re.fullmatch(r"[A-Za-z0-9._=+,/-]*", path),
+            "have letters, digits and . _ = + , / - after the protocol",
+        ),
+        (protocol in ("s3", "gs") and not host, f"name a bucket: {protocol}://bucket/prefix"),
+        (".." in path.split("/"), "not go upwards by `..`"),
+    ):
+        if wrong:
+            raise SpecError(f"`{FIELD}` must {wanted}. Got {address}")
     return protocol, path
 
 

@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Literal, Self
 
 from metalforge.core import Closing, PathLike, naming
 
-from .lines import JournalError, LineFormat
-from .reading import JournalContents, LineBorder, TornTail, read_journal
-
-Record = TypeVar("Record")
+from .reading import JournalError, JournalFollower, LineBorder, TornTail, body_of, line_of
+from .records import Record
 
 SYNC_INTERVAL_S = 1.0
 
@@ -27,7 +25,7 @@ _HINTS = {
 }
 
 
-class Journal(Closing, Generic[Record]):
+class Journal(Closing):
     """Appends records to a file. Any thread may append, one process only (see `DirectoryLock`).
 
     Two promises. Records whose `append` has returned are in the file even if the process is killed (kill -9) at once:
@@ -35,7 +33,7 @@ class Journal(Closing, Generic[Record]):
     records since the last `fsync` are missing: `append` and `tick` make one as soon as a second has passed since the
     last, `sync` and `close` always. A program that may be silent for longer than a second calls `tick` meanwhile.
 
-    `found` is what the file held when it was opened, `message` says what was cut from it, if anything.
+    `message` says what was cut from the file when it was opened, if anything.
 
     Not for signal handlers: one that interrupts an `append` would wait for itself.
     """
@@ -44,18 +42,16 @@ class Journal(Closing, Generic[Record]):
         self,
         path: Path,
         file: int,
-        format_: LineFormat[Record],
-        found: JournalContents[Record],
+        end: LineBorder,
         message: str | None,
         *,
         clock: Callable[[], float],
         write: Callable[[int, bytes], int],
         sync: Callable[[int], None],
     ) -> None:
-        self.path, self.found, self.message = path, found, message
-        self._file, self._format = file, format_
+        self.path, self.message = path, message
+        self._file, self._end = file, end
         self._clock, self._write, self._sync = clock, write, sync
-        self._end = found.end
         self._lock = threading.Lock()
         self._half_written = False  # there may be bytes of ours after the end
         self._unsynced = False
@@ -66,7 +62,6 @@ class Journal(Closing, Generic[Record]):
     def open(
         cls,
         path: PathLike,
-        record_type: Any,
         *,
         mode: Literal["create", "resume"],
         take: Callable[[Record], object] | None = None,
@@ -78,27 +73,25 @@ class Journal(Closing, Generic[Record]):
 
         "create" makes a new file and refuses one that holds a record. "resume" verifies every line of an existing one.
         Both cut a torn tail off after copying it to ``NAME.torn-N`` beside it; `message` then says so.
-        Records that are there are in `found`, or with `take` handed over one by one and not kept. `clock` (seconds),
-        `write` and `sync` stand for the system's in tests.
+        Records that are there are handed over to `take` one by one. `clock` (seconds), `write` and `sync` stand for the
+        system's in tests.
         """
         path = Path(path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        message = None
-        there = mode == "resume" or os.path.lexists(path)
-        if not there:
+        message, found = None, JournalFollower(path)
+        if mode == "create" and not os.path.lexists(path):
             with naming(path, "created", JournalError):
                 file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
                 _sync_directory(path.parent)
-            found: JournalContents[Record] = JournalContents(records=[], offsets=[], torn=None, end=LineBorder())
         else:
-            found = read_journal(path, record_type, take)
+            found.read(take)
             if mode == "create" and found.end.records:
                 raise JournalError(f"{path}: must not exist yet\nhint: resume it, or choose another directory")
             with naming(path, "opened for appending", JournalError):
                 if found.torn is not None:
                     message = _cut(path, found.torn)
                 file = os.open(path, flags)
-        return cls(path, file, LineFormat(record_type), found, message, clock=clock, write=write, sync=sync)
+        return cls(path, file, found.end, message, clock=clock, write=write, sync=sync)
 
     @property
     def count(self) -> int:
@@ -112,11 +105,11 @@ class Journal(Closing, Generic[Record]):
         was before, and a later `append` may succeed (when space has been freed). After a failed `fsync` the records are
         in the file, perhaps not on the disk, and no later `append` succeeds: close and resume.
         """
-        body = self._format.body(*records)
+        body = body_of(*records)
         with self._lock:
             self._check()
             before = self._end
-            line = self._format.line(before.link, body)
+            line = line_of(before.link, body)
             end = before.beyond(line, len(records))
             self._half_written = True
             try:
