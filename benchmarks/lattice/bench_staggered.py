@@ -26,7 +26,7 @@ from benchmarks.rows import BenchRow, best_of
 from metalforge.core import Measured
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.solvers import SolveInfo, SolverError, cg, mixed_cg, multishift_cg
+from metalforge.lattice.solvers import SolveInfo, SolverError, cg, multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native import kernels
 
@@ -156,10 +156,10 @@ def mixed_rows(threads: int) -> Iterator[BenchRow]:
         options = {"tolerance": 1e-10, "max_iterations": 10_000}
         rounds = 15 if field.volume < 10_000 else 4
         double = quickest(lambda: cg(operator, source, out, **options), rounds)
-        mixed = quickest(lambda: mixed_cg(operator, single, source, out, **options), rounds)
+        mixed = quickest(lambda: cg(operator, source, out, single=single, **options), rounds)
         counts = [
             info.iterations
-            for info in (cg(operator, source, out, **options), mixed_cg(operator, single, source, out, **options))
+            for info in (cg(operator, source, out, **options), cg(operator, source, out, single=single, **options))
         ]
         yield BenchRow(
             name=f"mixed-precision solve to 1e-10, {'x'.join(map(str, dims))}, {threads} thread(s): "

@@ -26,7 +26,7 @@ from metalforge.statistics import (
 
 from .chain import Chain, ChainSpec
 from .io import write_links
-from .registered import named
+from .observables import named
 from .run import ChainRun
 from .warmup import WarmUp
 
@@ -53,7 +53,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     save_every: int = 0
     trace: str | None = None
     observables: tuple[str, ...] = ()
-    """What is measured besides, by the names of `lattice.registered`."""
+    """What is measured besides, by the names of `lattice.observables`."""
 
     def __post_init__(self) -> None:
         require_at_least(0, warmup=self.warmup, quenched=self.quenched, save_every=self.save_every)

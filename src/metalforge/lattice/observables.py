@@ -6,21 +6,30 @@ The condensate is normalised for one staggered field, that is four tastes, colou
     connected  = -(1/V) tr D^-2 = (2/V) tr (A^-1 - 2 m^2 A^-2) over even sites, its derivative with m at fixed links,
 
 with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and both parities have one spectrum.
+
+Each column of rows is registered once (`core.observables`): what it is called in rows, journals, checkpoints, CSV files
+and reports, when it is measured and how it is averaged. Another one is registered alike:
+
+    register_observable("lattice", Observable(name="link_trace", measure=lambda look: look.chain.field.link_trace()))
 """
 
 import cmath
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import SpecError, require_at_least
+from metalforge.core import Observable, SpecError, find_observables, register_observable, require_at_least
 
 from .field import Address, GaugeField
 
-if TYPE_CHECKING:  # what quarks need is loaded where there are some
+if TYPE_CHECKING:  # what trajectories and quarks need is loaded where there are some
+    from .chain import Chain, UpdateInfo
+    from .hmc import EnergyProbe, MidEnergy
     from .solvers import Inverter
     from .staggered import ColourField
 
@@ -38,11 +47,6 @@ class Observables(msgspec.Struct, frozen=True, kw_only=True):
     def polyakov(self) -> complex:
         """The volume-averaged Polyakov loop."""
         return complex(self.polyakov_re, self.polyakov_im)
-
-    @property
-    def action_density(self) -> float:
-        """S / (beta V) = 6 (1 - P)."""
-        return 6 * (1 - self.plaquette)
 
 
 Columns: TypeAlias = dict[str, list[float]]
@@ -218,3 +222,129 @@ def pion_correlator(inverter: "Inverter", mass: float, *, tolerance: float = TOL
 def _sum_by_time(field: "ColourField") -> NDArray[np.float64]:
     host = field.to_host()
     return np.asarray(np.sum(np.abs(host) ** 2, axis=(1, 2, 3, 4)), np.float64)
+
+
+THEORY = "lattice"
+STANDARD: dict[str, Literal["nothing", "trajectories", "sea"]] = {
+    **dict.fromkeys(("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im"), "nothing"),
+    **dict.fromkeys(("delta_h", "accepted", "delta_h_quarter"), "trajectories"),
+    **dict.fromkeys(("cg_iterations", "condensate", "condensate_pairs", "condensate_connected"), "sea"),
+    "n_steps": "trajectories",
+}
+"""The columns that every chain has which has what they need; any other is measured where it is asked for by name."""
+OF_UPDATES = {"delta_h", "accepted", "delta_h_quarter", "cg_iterations", "cg_total", "replica", "n_steps"}
+"""Those that tell how a configuration came about, where others are measured on its links."""
+
+
+class Look:
+    """A configuration and the update that led to it; what several observables need is computed once."""
+
+    def __init__(self, chain: "Chain") -> None:
+        self.chain = chain
+        self.n_steps = chain.spec.hmc.n_steps
+        """Steps of the trajectory, before what came of it tunes those of the next."""
+        self.info: UpdateInfo | None = None
+        self.delta_h_quarter: float | None = None
+        """The energy violation at a quarter of the trajectory, where somebody looked."""
+
+    @property
+    def at_quarter(self) -> "EnergyProbe":
+        """Looks at the energy violation at a quarter of the trajectory."""
+        from .hmc import EnergyProbe
+
+        def seen(energy: "MidEnergy") -> None:
+            self.delta_h_quarter = energy.delta_h
+
+        return EnergyProbe((0.25,), seen)
+
+    @cached_property
+    def gauge(self) -> Observables:
+        """The plaquettes and the Polyakov loop."""
+        return measure(self.chain.field)
+
+    @cached_property
+    def quarks(self) -> SeaObservables | None:
+        """The condensate by noise vectors, addressed by the chain's step; None where none are drawn."""
+        if self.chain.sea is None:
+            return None
+        seen = self.chain.sea.observe(self.gauge, **self.chain.address())
+        return seen if isinstance(seen, SeaObservables) else None
+
+
+def named(names: Sequence[str]) -> tuple[Observable, ...]:
+    """Return observables by name."""
+    return find_observables(THEORY, names)
+
+
+def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the columns of a chain: those that every chain of this kind has, then `more`."""
+    has = {"nothing": True, "trajectories": trajectories, "sea": sea}
+    for observable in named(more):
+        if not has[needs := (STANDARD | {"cg_total": "sea"}).get(observable.name, "nothing")]:
+            raise SpecError(f"`{observable.name}` needs {needs}, which these chains do not have")
+    return tuple(dict.fromkeys([*(name for name, needs in STANDARD.items() if has[needs]), *more]))
+
+
+def _whole(mean: float, error: float) -> str:
+    return f"{mean:.0f}"
+
+
+def _cg_of_one_solve(look: Look) -> float | None:
+    total, sea = getattr(look.info, "cg_iterations", None), look.chain.sea
+    # The count of solves starts anew with every trajectory, as that of iterations does.
+    return None if total is None or sea is None else total / max(sea.inverter.solves, 1)
+
+
+def _from(part: Literal["gauge", "quarks", "info"], name: str) -> Callable[[Look], float | None]:
+    """Return what measures a number of a part of what is seen, where it has such a number."""
+
+    def measured(look: Look) -> float | None:
+        value = getattr(getattr(look, part), name, None)
+        return None if value is None else float(value)
+
+    return measured
+
+
+for _observable in (
+    Observable(name="plaquette", label="plaquette", measure=_from("gauge", "plaquette")),
+    *(Observable(name=name, measure=_from("gauge", name)) for name in COLUMNS[1:5]),
+    Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
+    Observable(
+        name="action_density",
+        label="S/(beta V)",
+        measure=lambda look: look.chain.action.energy(look.chain.field) / look.chain.field.volume,
+    ),
+    Observable(
+        name="wilson_loop",
+        label="W(2,1)",
+        measure=lambda look: wilson_loop(look.chain.field.to_links(), 2, 1),
+    ),
+    Observable(
+        name="delta_h", label="exp(-dH)", measure=_from("info", "delta_h"), transform=lambda delta_h: np.exp(-delta_h)
+    ),
+    Observable(
+        name="accepted",
+        label="accepted",
+        measure=_from("info", "accepted"),
+        error=False,
+        text=lambda mean, error: f"{mean:.0%}",
+    ),
+    Observable(name="delta_h_quarter", measure=lambda look: look.delta_h_quarter),
+    Observable(name="cg_iterations", label="CG per solve", measure=_cg_of_one_solve, error=False, text=_whole),
+    Observable(name="cg_total", measure=_from("info", "cg_iterations")),
+    # In a ladder (`exchange`) any replica may hold a coupling; its stream says which one it is.
+    Observable(name="replica", measure=lambda look: float(look.chain.spec.stream), error=False),
+    *(
+        Observable(name=name, measure=_from("quarks", name), phases=("measure",))
+        for name in ("condensate", "condensate_pairs", "condensate_connected")
+    ),
+    # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
+    Observable(
+        name="n_steps",
+        measure=lambda look: float(look.n_steps),
+        phases=("warmup", "measure"),
+        error=False,
+        text=_whole,
+    ),
+):
+    register_observable(THEORY, _observable)

@@ -28,8 +28,7 @@ from metalforge.core import (
 )
 
 from .chain import Chain
-from .observables import COLUMNS, Columns
-from .registered import Look, named
+from .observables import COLUMNS, Columns, Look, named
 from .warmup import WarmUp, warm_up_step
 
 NOTHING_BESIDES = Measurements()

@@ -4,9 +4,8 @@ The residual in a result is the true one, |b - (D^dagger D + shift) x| / |b|, co
 has drifted away from it, the solve goes on from there. A solve that does not converge raises `SolverError`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -27,9 +26,6 @@ STALLED = 0.9
 """A new start that gains less than this factor in the true residual is at the limit of the precision."""
 RELIABLE = 0.1
 """The residual of the single-precision recurrence is replaced by the true one each time it fell by this factor."""
-
-Attempt = Callable[[float, bool], int]
-"""Runs a recurrence from a residual of this norm squared, anew or in its last direction; returns the solver's state."""
 
 
 class SolveInfo(NamedTuple):
@@ -96,23 +92,37 @@ class _Solve:
                 out.assign(guess)
 
     def finish_one(
-        self, attempt: Attempt, out: ColourField, shift: float, residual: ColourField, *, zero: bool = False
+        self, out: ColourField, shift: float, *, zero: bool = False, single: StaggeredOperator | None = None
     ) -> None:
         """Bring one solution to the tolerance: a recurrence that ends with a true residual above it goes on from there.
 
-        Where the solution is `zero` its residual is the source.
+        Where the solution is `zero` its residual is the source. With `single` iterations are in its precision: in units
+        of |b|, so that no source is too small for it, and their sum is added up in double precision.
         """
-        if zero:
-            residual.assign(self.source)
-        residual2 = self.norm2 if zero else self.true_residual(residual, out, shift)
-        keep, state = False, CONVERGED
-        while residual2 > self.limit2 and state == CONVERGED:
-            before = residual2
-            state = attempt(residual2, keep)
-            residual2 = self.true_residual(residual, out, shift)
-            if residual2 > STALLED**2 * before:
-                break
-            keep = True
+        operator, iterated, parity = self.operator, single or self.operator, self.source.parity
+        solver, length = iterated.solver(1), float(np.sqrt(self.norm2))
+        with operator.borrowed(1, parity) as (residual,), iterated.borrowed(2 if single else 0, parity) as narrow:
+            if zero:
+                residual.assign(self.source)
+            residual2 = self.norm2 if zero else operator.residual(residual, self.source, out, shift=shift)
+            keep, state = False, CONVERGED
+            while residual2 > self.limit2 and state == CONVERGED:
+                before = residual2
+                if single is None:
+                    solver.begin(residual.values, keep)
+                    state = self.iterate(operator, solver, [out], np.zeros(1), shift, self.target2)
+                else:
+                    rest, part = narrow
+                    operator.grid.narrow_colours(rest.values, residual.values, 1 / length, parity)
+                    solver.begin(rest.values, keep)
+                    part.zero()
+                    goal = max(self.target2, RELIABLE**2 * residual2) / self.norm2
+                    state = self.iterate(single, solver, [part], np.zeros(1), shift, goal)
+                    operator.grid.widen_colours(out.values, part.values, 1.0, length, parity)
+                residual2 = operator.residual(residual, self.source, out, shift=shift)
+                if residual2 > STALLED**2 * before:
+                    break
+                keep = True
         self.add_result(residual2)
 
     def iterate(
@@ -133,10 +143,6 @@ class _Solve:
             if did.state != RUNNING:
                 return did.state
         return RUNNING
-
-    def true_residual(self, residual: ColourField, out: ColourField, shift: float) -> float:
-        """Set residual = b - (D^dagger D + shift) out; returns its norm squared."""
-        return self.operator.residual(residual, self.source, out, shift=shift)
 
     def add_result(self, residual2: float) -> None:
         """Take up |b - A x|^2 of a solution; the worst one counts, and one that is not a number is the worst."""
@@ -171,27 +177,23 @@ def cg(
     *,
     shift: float = 0.0,
     guess: ColourField | None = None,
+    single: StaggeredOperator | None = None,
     **options: Unpack[SolveOptions],
 ) -> SolveInfo:
     """Set out = (D^dagger D + shift)^-1 source to a relative residual of `tolerance`.
 
-    `guess` is where the search starts, zero when None.
+    `guess` is where the search starts, zero when None. With `single`, the operator of the same gauge field and mass in
+    f32, iterations are in single precision. Each time the residual has fallen by a factor of ten, the solution so far
+    is added up in double precision and the true residual takes the place of the recurrence's, while the search
+    direction is kept (reliable updates: Sleijpen and van der Vorst 1996; Clark et al., arXiv:0911.3191).
     """
+    if single is not None:
+        pair = [(one.precision, one.dims, one.mass) for one in (operator, single)]
+        if pair != [("f64", operator.dims, operator.mass), ("f32", operator.dims, operator.mass)]:
+            raise SpecError(f"`operator` in f64 and `single` in f32 must have one lattice and mass. Got {pair}")
     solve = _Solve(operator, source, [out], [shift], guess, **options)
-    _finish_in_double(solve, out, shift, zero=guess is None)
+    solve.finish_one(out, shift, zero=guess is None, single=single)
     return solve.finish()
-
-
-def _finish_in_double(solve: _Solve, out: ColourField, shift: float, *, zero: bool = False) -> None:
-    """Bring one solution of a solve to its tolerance by conjugate gradients of its own."""
-    operator, solver = solve.operator, solve.operator.solver(1)
-    with operator.borrowed(1, solve.source.parity) as (residual,):
-
-        def attempt(residual2: float, keep: bool) -> int:
-            solver.begin(residual.values, keep)
-            return solve.iterate(operator, solver, [out], np.zeros(1), shift, solve.target2)
-
-        solve.finish_one(attempt, out, shift, residual, zero=zero)
 
 
 def multishift_cg(
@@ -217,49 +219,10 @@ def multishift_cg(
     state = solve.iterate(operator, solver, [outs[k] for k in order], differences, smallest, solve.target2)
     for k in order:
         if state == CONVERGED:
-            _finish_in_double(solve, outs[k], shifts[k])
+            solve.finish_one(outs[k], shifts[k])
         else:
             with operator.borrowed(1, source.parity) as (residual,):
-                solve.add_result(solve.true_residual(residual, outs[k], shifts[k]))
-    return solve.finish()
-
-
-def mixed_cg(
-    operator: StaggeredOperator,
-    single: StaggeredOperator,
-    source: ColourField,
-    out: ColourField,
-    *,
-    shift: float = 0.0,
-    guess: ColourField | None = None,
-    **options: Unpack[SolveOptions],
-) -> SolveInfo:
-    """Set out = (D^dagger D + shift)^-1 source in double precision, with its iterations in single precision.
-
-    `single` is the operator of the same gauge field and mass in f32. Each time the residual has fallen by a factor of
-    ten, the solution so far is added up in double precision and the true residual takes the place of the recurrence's,
-    while the search direction is kept (reliable updates: Sleijpen and van der Vorst 1996; Clark et al.,
-    arXiv:0911.3191).
-    """
-    pair = [(one.precision, one.dims, one.mass) for one in (operator, single)]
-    if pair != [("f64", operator.dims, operator.mass), ("f32", operator.dims, operator.mass)]:
-        raise SpecError(f"`operator` in f64 and `single` in f32 must have one lattice and mass. Got {pair}")
-    solve = _Solve(operator, source, [out], [shift], guess, **options)
-    grid, length, parity = operator.grid, float(np.sqrt(solve.norm2)), source.parity
-    solver = single.solver(1)
-    with operator.borrowed(1, parity) as (residual,), single.borrowed(2, parity) as (narrow, part):
-
-        def attempt(residual2: float, keep: bool) -> int:
-            # In units of |b|, so that no source is too small for single precision.
-            grid.narrow_colours(narrow.values, residual.values, 1 / length, parity)
-            solver.begin(narrow.values, keep)
-            part.zero()
-            goal = max(solve.target2, RELIABLE**2 * residual2) / solve.norm2
-            state = solve.iterate(single, solver, [part], np.zeros(1), shift, goal)
-            grid.widen_colours(out.values, part.values, 1.0, length, parity)
-            return state
-
-        solve.finish_one(attempt, out, shift, residual, zero=guess is None)
+                solve.add_result(operator.residual(residual, source, outs[k], shift=shifts[k]))
     return solve.finish()
 
 
@@ -319,19 +282,9 @@ class Inverter:
     ) -> None:
         """Set out = A(mass)^-1 source, to a relative residual of `tolerance`."""
         self.take_up()
-        solver = cg if self._single is None else partial(mixed_cg, single=self._single)
-        shift, most = mass**2 - self.mass**2, self._max_iterations
-        self._count(
-            solver(
-                self.operator,
-                source=source,
-                out=out,
-                shift=shift,
-                guess=guess,
-                tolerance=tolerance,
-                max_iterations=most,
-            )
-        )
+        options: SolveOptions = {"tolerance": tolerance, "max_iterations": self._max_iterations}
+        shift = mass**2 - self.mass**2
+        self._count(cg(self.operator, source, out, shift=shift, guess=guess, single=self._single, **options))
 
     def solve_shifted(
         self,

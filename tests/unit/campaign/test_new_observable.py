@@ -20,7 +20,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.observables import _REGISTERED, Observable, register_observable
 from metalforge.lattice import Chain
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.registered import named, standard
+from metalforge.lattice.observables import named, standard
 from metalforge.lattice.run import ChainRun
 from reference.small_campaigns import ROUNDS, run_until
 

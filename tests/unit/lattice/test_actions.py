@@ -18,7 +18,7 @@ from metalforge.lattice.actions import SYMANZIK, WILSON, Action, action, actions
 from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import Generation
-from metalforge.lattice.registered import Look, named
+from metalforge.lattice.observables import Look, named
 from reference import gauge, rectangle
 from reference.small_campaigns import ROUNDS
 

@@ -11,7 +11,7 @@ import pytest
 from metalforge.core.errors import SpecError
 from metalforge.core.rows import ChainFaultError, IrreproducibleError
 from metalforge.lattice import Chain, ChainBatch, ChainSpec, HmcSpec, measure
-from metalforge.lattice.registered import standard
+from metalforge.lattice.observables import standard
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 

@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.solvers import SolverError, cg, mixed_cg, multishift_cg
+from metalforge.lattice.solvers import SolverError, cg, multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import staggered
 
@@ -42,7 +42,7 @@ def solve(kind, operator, single, source, **options):
     out = ColourField(source, source.parity)
     options = {"tolerance": 1e-10, "max_iterations": 2000} | options
     if kind == "mixed":
-        return out, mixed_cg(operator, single, source, out, **options)
+        return out, cg(operator, source, out, single=single, **options)
     if kind == "multishift":
         shift = options.pop("shift", 0.0)
         return out, multishift_cg(operator, source, [out], [shift], **options)
@@ -229,9 +229,9 @@ class TestFailure:
     def test_mixed_precision_has_two_operators_of_one_mass(self, operator, single, field):
         source, out, options = noise(operator), ColourField(operator, 0), {"tolerance": 1e-8, "max_iterations": 100}
         with pytest.raises(SpecError, match=r"`operator`.*f64.*`single`.*f32"):
-            mixed_cg(operator, operator, source, out, **options)
+            cg(operator, source, out, single=operator, **options)
         with pytest.raises(SpecError, match="`single`"):
-            mixed_cg(operator, StaggeredOperator(field, 0.2, precision="f32"), source, out, **options)
+            cg(operator, source, out, single=StaggeredOperator(field, 0.2, precision="f32"), **options)
 
 
 def test_a_solve_allocates_its_workspace_once(operator, single):
@@ -239,7 +239,7 @@ def test_a_solve_allocates_its_workspace_once(operator, single):
     source, out = noise(operator), ColourField(operator, 0)
     for _ in range(3):
         cg(operator, source, out, tolerance=1e-4, max_iterations=2000)
-        mixed_cg(operator, single, source, out, tolerance=1e-4, max_iterations=2000)
+        cg(operator, source, out, single=single, tolerance=1e-4, max_iterations=2000)
     assert len(operator._scratch) <= 3
     assert len(single._scratch) <= 3
     assert len(operator._solvers) == 1

@@ -14,7 +14,7 @@ from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
-from metalforge.lattice.registered import OF_UPDATES, named, standard
+from metalforge.lattice.observables import OF_UPDATES, named, standard
 
 from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
