@@ -24,8 +24,8 @@ from metalforge.campaign.analysis.series import PointSeries
 from metalforge.campaign.findings import finding
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening
 from metalforge.campaign.state import CampaignState
+from metalforge.lattice import WILSON
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.theory import energies
 from metalforge.native.engine import Dims
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
@@ -141,7 +141,7 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
             PointSeries(
                 float(beta),
                 DIMS,
-                energies(DIMS, "plaquette", plaquette[:, k]),
+                WILSON.energy_of(plaquette[:, k], prod(DIMS)),
                 order=np.abs(loop[:, k]),
                 order_name="|L|",
                 volume=prod(DIMS[:3]),

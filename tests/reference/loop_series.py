@@ -1,5 +1,6 @@
 """Series of a chain of links: the plaquette and the Polyakov loop averaged over space, as reweighting takes them."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.campaign.analysis.series import PointSeries
 from metalforge.campaign.theory import System
-from metalforge.lattice.campaign.theory import energies
+from metalforge.lattice import WILSON
 
 
 def loop_series(
@@ -17,4 +18,4 @@ def loop_series(
     of_links, loop = np.asarray(plaquette, np.float64), np.abs(np.asarray(polyakov, np.complex128))
     volume = dims[0] * dims[1] * dims[2]
     known: dict[str, Any] = {"order": loop, "order_name": "|L|"} | more
-    return PointSeries(beta, dims, energies(dims, "plaquette", of_links), volume=volume, start=start, **known)
+    return PointSeries(beta, dims, WILSON.energy_of(of_links, prod(dims)), volume=volume, start=start, **known)

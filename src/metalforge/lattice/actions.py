@@ -8,7 +8,7 @@ Each is registered once. A new combination of loops that kernels have is a line 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,8 +47,8 @@ class Action:
             return 6 * field.volume - sum(field.plaquette_sums())
         return field.grid.action_energy(field.links, self.kernel)
 
-    def energy_of(self, value: float, volume: int) -> float:
-        """Return E of a configuration by the `variable` that was measured on it."""
+    def energy_of(self, value: Any, volume: int) -> Any:
+        """Return E of configurations by the `variable` that was measured on them: a number, or an array of them."""
         return 6 * volume * (1 - value) if self.variable == "plaquette" else volume * value
 
     def check_sweeps(self, wanted: str) -> None:

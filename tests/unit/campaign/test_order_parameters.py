@@ -7,7 +7,6 @@ import pytest
 from metalforge.campaign.analysis.selection import observe
 from metalforge.campaign.spec import CampaignSpec, preset
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.order import ORDERS, order_of
 from reference.loop_series import loop_series
 
 COLUMNS = {"polyakov_re": np.array([3.0, -3.0, 0.0]), "polyakov_im": np.array([4.0, 4.0, -2.0])}
@@ -18,9 +17,8 @@ PLAQUETTE = 0.5 + 0.01 * RNG.standard_normal(400)
 
 
 def test_order_parameters_of_rows():
-    assert order_of("abs_loop", COLUMNS.__getitem__).tolist() == [5.0, 5.0, 2.0]
-    assert order_of("re_loop", COLUMNS.__getitem__).tolist() == [3.0, -3.0, 0.0]
-    assert {"abs_loop", "re_loop"} <= set(ORDERS)
+    assert Lattice(observable="abs_loop").order_of(COLUMNS.__getitem__).tolist() == [5.0, 5.0, 2.0]
+    assert Lattice(observable="re_loop").order_of(COLUMNS.__getitem__).tolist() == [3.0, -3.0, 0.0]
 
 
 def test_sea_quarks_change_the_order_parameter_unless_it_is_named():

@@ -13,7 +13,7 @@ from metalforge.campaign.steerers.posterior import Curves, find_peaks, fit_proce
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
 from metalforge.core.threads import one_thread
-from metalforge.lattice.campaign.theory import reweighting_reach
+from metalforge.lattice.campaign import Lattice
 from reference.posterior_peaks import peak_of
 
 
@@ -361,6 +361,6 @@ def test_with_a_reach_the_samples_gather_within_it_of_the_peak_on_few_chains():
 
 
 def test_the_reach_of_a_lattice_is_its_energys_spread():
-    assert reweighting_reach((8, 8, 8, 4)) == pytest.approx(1 / 64)
+    assert Lattice().reach_of((8, 8, 8, 4)) == pytest.approx(1 / 64)
     with pytest.raises(SpecError, match="reach"):
         GaussianProcess(5.4, 6.0, reach=-1.0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, hypot, inf, isnan, nan, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -14,9 +14,8 @@ from metalforge.lattice.actions import Action, actions
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
-from metalforge.lattice.observables import OF_UPDATES, named, standard
+from metalforge.lattice.observables import COLUMNS, OF_UPDATES, named, standard
 
-from .order import ORDERS, OrderName, order_of
 from .published import PUBLISHED, derived_range
 
 if TYPE_CHECKING:
@@ -33,9 +32,13 @@ if TYPE_CHECKING:
     from metalforge.conductor import ChainContext
     from metalforge.core import Advisor, ExpectedPeak
 
-SHORTEST = 10
-VARIANCE_PER_SITE = 1.2
-"""Variance of E per site where nothing was measured yet: 6 d<P>/dbeta with d<P>/dbeta = 0.2 near the transition."""
+OrderName: TypeAlias = Literal["abs_loop", "re_loop"]
+ORDERS: dict[str, OrderParameter] = {
+    "abs_loop": OrderParameter("|L|", "|L|", "|L|^2", "N_s^3"),
+    "re_loop": OrderParameter("Re L", r"\mathrm{Re}\,L", r"(\mathrm{Re}\,L)^2", "N_s^3"),
+}
+"""The deconfinement transition of the quenched theory breaks Z3, and L falls into one of three equivalent sectors: |L|
+is its order parameter. Sea quarks break Z3 themselves and prefer Re L > 0, so with them it is Re L."""
 
 
 class FirstOrderLaw(SizeLaw):
@@ -94,7 +97,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     exchanges: ClassVar[bool] = True
     size_law: ClassVar[SizeLaw] = FirstOrderLaw()
     orderings: ClassVar[tuple[str, ...]] = ()
-    shortest_warmup: ClassVar[int] = SHORTEST
+    shortest_warmup: ClassVar[int] = 10
     wide: ClassVar[WideWork] = WideWork(256, 1024, visit=4)  # tens of thousands a second: deciding takes time, too
 
     @property
@@ -282,8 +285,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     @property
     def batches(self) -> bool:
         """A batch of links makes sweeps; observables that no kernel measures are measured on the host."""
-        from metalforge.lattice.observables import COLUMNS
-
         return self.algorithm == "heatbath" and set(self.columns()) <= set(COLUMNS)
 
     def point(self, known: "ChainLog", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
@@ -372,11 +373,13 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
         Reweighting in beta by exp(-dbeta E) is exact with sea quarks, too: their determinant does not depend on beta.
         """
-        return energies(chain.system, self.gauge.variable, chain.column(self.gauge.variable))
+        variable = self.gauge.variable
+        return cast("Floats", self.gauge.energy_of(chain.column(variable), prod(chain.system)))
 
     def order_of(self, columns: Callable[[str], Floats]) -> Floats:
         """Return the order parameter in every row."""
-        return order_of(self.order_name, columns)
+        re = columns("polyakov_re")
+        return re if self.order_name == "re_loop" else np.abs(re + 1j * columns("polyakov_im"))
 
     def volume_of(self, system: System) -> int:
         """Return N_s^3."""
@@ -387,12 +390,12 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
         return columns["plaquette"], np.hypot(columns["polyakov_re"], columns["polyakov_im"]).tolist()
 
     def variance_of_energy(self, system: System) -> float:
-        """Return about the variance of E."""
-        return VARIANCE_PER_SITE * prod(system)
+        """Return about the variance of E, 6 V d<P>/dbeta with d<P>/dbeta = 0.2 near the transition."""
+        return 1.2 * prod(system)
 
     def reach_of(self, system: System) -> float:
-        """Return the distance in beta over which a run can be reweighted."""
-        return reweighting_reach(system)
+        """Return 1 / sd(E) = (2 V)^(-1/2): d<P>/dbeta is 0.2 to 0.4 at the couplings of interest."""
+        return float((2.0 * prod(system)) ** -0.5)
 
     @property
     def live_columns(self) -> tuple[str, ...]:
@@ -418,26 +421,11 @@ def quenched_length(beta: float, extent: int, centre: float | None) -> int:
     return min(20 + int(80 * near), 10 * extent)
 
 
-def reweighting_reach(dims: Sequence[int]) -> float:
-    """Return the distance in beta over which a run on this lattice can be reweighted, 1 / sd(E) = (2 V)^(-1/2).
-
-    var(E) = -d<E>/dbeta = 6 V dP/dbeta, and dP/dbeta is 0.2 to 0.4 for SU(3) at the couplings of interest.
-    """
-    return float((2.0 * np.prod(np.array(dims, dtype=np.float64))) ** -0.5)
-
-
 def lattice_of(spec: "CampaignSpec") -> Lattice:
     """Return the table of a campaign that is known to be of a lattice."""
     if not isinstance(spec.theory, Lattice):
         raise SpecError(f"this is for lattices, and the campaign is of `{spec.theory.table()}`")
     return spec.theory
-
-
-def energies(system: System, variable: str, column: Floats) -> Floats:
-    """Return E by the column that the action is a function of: the plaquette, or the action density S / (beta V)."""
-    if variable != "plaquette":
-        return float(prod(system)) * column
-    return 6.0 * prod(system) * (1.0 - column)
 
 
 def extents(dims: System) -> tuple[int, int, int, int]:
