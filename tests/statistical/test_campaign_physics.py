@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, preset
 
@@ -17,7 +17,7 @@ def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
     """Gate: the quoted error is at most 0.006, the value within 3 combined sigma."""
     spec = msgspec.structs.replace(preset("demo"), seed=seed, budget=Budget(trajectories=25_000))
     with Campaign.open(spec, tmp_path / "run") as campaign:
-        found = result_of(campaign.run()).headline.transition
+        found = Results(campaign.run()).systems[0].transition
     assert found.error <= 0.006
     assert abs(found.result - PEAK) < 3 * (found.error**2 + PEAK_ERROR**2) ** 0.5
     assert found.height == pytest.approx(1.327, abs=3 * (found.height_error**2 + 0.019**2) ** 0.5)
@@ -41,9 +41,9 @@ def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp
             assert chain.column("cg_iterations").min() > 0
     assert not any(d.trusted for d in state.decisions if d.what == "warmup-ends")
     assert not any(d.trusted for d in state.heads.values())
-    result = result_of(state)
+    result = Results(state)
     assert result.observable == "re_loop"
-    assert not result.headline.established
+    assert not result.systems[0].established
     points = [chain.quarks for chain in result.chains if chain.quarks is not None]
     low, high = points[0], points[-1]
     assert low.re_loop.mean + 3 * low.re_loop.error < high.re_loop.mean

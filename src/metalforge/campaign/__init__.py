@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .report.html import Raw, box, details, heading, items, note, paragraph, section, table
     from .report.parts import Figures, PeakReport, Report
     from .report.points import FEWEST_ROWS, ChainResult
-    from .report.result import CampaignResult, CampaignSummary, Reported, SystemResult
+    from .report.result import Results, SystemResult
     from .report.spec_text import spec_text
     from .report.words import (
         ENDINGS,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         system_name,
         system_text,
     )
-    from .results import Results, load, resume, run
+    from .results import load, resume, run
     from .running.campaign import Campaign
     from .running.equipment import Tools
     from .running.ladder import PointLadder

@@ -20,7 +20,7 @@ from .analysis.evidence import Evidence
 from .calling import FIELDS, What
 from .chain_log import ChainLog
 from .findings import target_looks
-from .report.heads import decisions_by_head
+from .report.decisions import decisions_by_head
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState
 from .store.records import Assigned, Decided, Silicon

@@ -270,12 +270,12 @@ def replay(
             "other, modelled" if entry.differs else "the same",
             one_line(entry.text),
         )
-        for entry in found.decisions
+        for entry in found["decisions"]
     ]
     columns = ("decision", "chain", "head", "taken", "decided", "baseline", "outcome", "what the baseline says")
     print_records(as_json, found, f"decisions with heads, and without: {directory}", columns, rows)
     if not as_json:
-        print_text(f"{found.different} of {len(rows)} decisions would have been others; {found.note}")
+        print_text(f"{found['different']} of {len(rows)} decisions would have been others; {found['note']}")
 
 
 def _say_steered(found: "Counterfactual", as_json: bool) -> None:
@@ -321,7 +321,7 @@ def report(directory: Directory, beside: Beside = None, as_json: Json = False) -
     found = campaign.load(directory)
     path = found.report(beside=[campaign.load(other) for other in beside or ()])
     if as_json:
-        print_json({"report": str(path), "heads": found.result.heads})
+        print_json({"report": str(path), "heads": found.heads})
     else:
         print_text(str(path))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from metalforge.campaign import JOURNAL, Campaign, CampaignSpec, CampaignSummary, Extension, Results, View
+from metalforge.campaign import JOURNAL, Campaign, CampaignSpec, Extension, Results, View
 from metalforge.core import MetalforgeError, PlacementError
 from metalforge.pipeline import portable, start_actor
 
@@ -41,7 +41,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     """Of the system's error that it failed with, if it was one: an exit code is found by it."""
     lines: tuple[str, ...] = ()
-    summary: CampaignSummary | None = None
+    summary: dict[str, Any] | None = None
 
 
 def name_of(directory: Path) -> str:

@@ -10,7 +10,7 @@ from metalforge.campaign import (
     Assigned,
     Commanded,
     Decided,
-    Reported,
+    Results,
     SystemView,
     View,
     compared_campaign,
@@ -212,6 +212,6 @@ def transition_sent(followed: Followed) -> dict[str, Any]:
 
     It takes seconds of work, so that it is asked of another process.
     """
-    shown = Reported(followed.state)
+    shown = Results(followed.state)
     campaign = msgspec.structs.asdict(compared_campaign(shown))
     return {"at": followed.records, "support": supports_of(shown.found), **campaign}

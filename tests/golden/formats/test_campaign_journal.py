@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.state import fold
 from reference.journaling import contents_of
 
@@ -26,10 +26,10 @@ def test_rows_decisions_and_looks_are_as_they_were_written(contents):
 
 def test_the_verdict_and_its_number_can_be_derived_again(contents):
     state = fold(contents.records)
-    found = summary_of(state, result_of(state))
-    assert found.result.established
-    assert (found.result.name, found.result.reason) == ("beta_c", None)
-    assert (found.result.value, found.result.error) == (
+    found = Results(state)
+    assert found.established
+    assert (found.quoted.name, found.reason) == ("beta_c", None)
+    assert (found.value, found.error) == (
         pytest.approx(5.0847623, abs=1e-6),
         pytest.approx(0.0068195, rel=1e-3),
     )

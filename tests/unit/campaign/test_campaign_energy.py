@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.result import Reported, result_of, summary_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.report.sections_of_run import (
     device_times,
     efficiency_section,
@@ -89,12 +89,11 @@ def test_a_resumed_campaign_adds_to_what_was_spent_before(records):
 def test_the_emulated_board_says_so_in_every_list(state):
     assert [s.name for s in state.opened.silicon] == ["cpu:0", "cpu:1", EMULATED_NPU]
     assert "emulated" in state.opened.silicon[-1].model
-    shown = Reported(state)
-    result = shown.result
-    assert EMULATED_NPU in summary_of(state, result).substrates
+    shown = Results(state)
+    assert EMULATED_NPU in shown.summary["substrates"]
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
     assert {s.substrate for s in state.topology.stages if s.name == "screen"} == {EMULATED_NPU}
-    for text in (energy_section(result), efficiency_section(shown, {}), provenance_section(shown)):
+    for text in (energy_section(shown), efficiency_section(shown, {}), provenance_section(shown)):
         assert "npu-emulated" in text
 
 
@@ -118,7 +117,7 @@ def test_a_screen_in_software_is_no_npu_and_says_the_same(tmp_path, records):
 
 
 def test_the_report_has_two_figures_of_the_board_and_none_is_their_sum():
-    result = result_of(fold([*ending(records_of(spec_of(), rows=60))[:-1], held()]))
+    result = Results(fold([*ending(records_of(spec_of(), rows=60))[:-1], held()]))
     entry = next(e for e in result.energy if e.held_s is not None)
     above, idle = energy_lines(entry)
     assert (above[2], above[3]) == ("above idle", "0.08 J")
@@ -129,7 +128,7 @@ def test_the_report_has_two_figures_of_the_board_and_none_is_their_sum():
 
 
 def test_device_time_and_the_time_of_its_emulation_stand_apart():
-    result = result_of(fold([*ending(records_of(spec_of(), rows=60))[:-1], held()]))
+    result = Results(fold([*ending(records_of(spec_of(), rows=60))[:-1], held()]))
     (said,) = device_times(result)
     for word in ("4.80 s of the 73.0 s", "6.6%", f"modelled: {PUBLISHED}", "1.25 s of this host", "measured"):
         assert word in said
@@ -138,7 +137,7 @@ def test_device_time_and_the_time_of_its_emulation_stand_apart():
 
 
 def test_an_unknown_idle_power_is_said_and_not_zero():
-    result = result_of(fold([*records_of(spec_of(), rows=60), held(idle=None, reason="states no idle power")]))
+    result = Results(fold([*records_of(spec_of(), rows=60), held(idle=None, reason="states no idle power")]))
     work, idle = energy_lines(result.energy[0])
     assert work[2] == "while it worked"
     assert idle[3] == "unknown"
@@ -146,7 +145,7 @@ def test_an_unknown_idle_power_is_said_and_not_zero():
 
 
 def test_samples_per_joule_count_the_idle_power_too():
-    result = result_of(fold([*records_of(spec_of(), rows=60), held(energy=joules(10.0), idle=joules(30.0))]))
+    result = Results(fold([*records_of(spec_of(), rows=60), held(energy=joules(10.0), idle=joules(30.0))]))
     assert f"{result.effective_per_second * result.seconds / 40.0:.3g} per joule" in per_joule(result)
 
 
@@ -155,7 +154,7 @@ def test_samples_per_measured_joule_say_what_is_not_in_them():
     card = Energy(
         at=records[-1].at, substrate="cuda:0", source="measured", energy=Measured(value=50.0, unit="J", how="NVML")
     )
-    result = result_of(fold([*records, card, held(energy=joules(10.0), idle=joules(30.0))]))
+    result = Results(fold([*records, card, held(energy=joules(10.0), idle=joules(30.0))]))
     said = per_joule(result)
     assert f"{result.effective_per_second * result.seconds / 50.0:.3g} per joule" in said
     assert "measured on cuda:0; npu-emulated (modelled)" in said
@@ -168,6 +167,6 @@ def test_migrations_are_counted_beside_the_chains_that_made_them():
         for chain in ("c0000", "c0001", "c0000")
     ]
     state = fold([*records, *moves])
-    assert "3 migrations of 2 chains" in provenance_section(Reported(state))
+    assert "3 migrations of 2 chains" in provenance_section(Results(state))
     one = fold([*records, moves[0]])
-    assert "1 migration of 1 chain<" in provenance_section(Reported(one))
+    assert "1 migration of 1 chain<" in provenance_section(Results(one))

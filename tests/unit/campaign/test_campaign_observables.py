@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.chain_log import ladders_of
-from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Running, Steering
@@ -92,8 +92,8 @@ def test_rows_have_the_last_measurement_of_every_so_many_updates(tmp_path, spec,
     log = next(iter(state.chains.values()))
     measured = list(alone(spec, log))
     assert log.column(name, measured=False).tolist() == [measured[i - i % every] for i in range(log.rows)]
-    said = summary_of(state, result_of(state))
-    longest = max(said.chains, key=lambda chain: chain.measured)
+    said = Results(state).summary
+    longest = max(said["chains"], key=lambda chain: chain.measured)
     assert longest.values[name].mean == pytest.approx(state.chains[longest.id].column(name).mean())
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import Reported, result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
@@ -111,10 +111,10 @@ def test_a_resumed_campaign_has_the_same_condensates(records, tmp_path):
 def test_chains_that_are_too_short_say_nothing_of_their_quarks(records):
     first = next(i for i, record in enumerate(records) if isinstance(record, Rows) and record.phase == "measure")
     state = fold(records[: first + 1])
-    result = result_of(state)
+    result = Results(state)
     assert quarks_of(state) == {}
-    assert "No chain" in quarks_section(state, result, {})
-    assert result.order == "Re L"
+    assert "No chain" in quarks_section(result, {})
+    assert result.theory.order.text == "Re L"
 
 
 def test_a_column_that_begins_in_the_middle_of_a_chain_is_refused(records):
@@ -136,7 +136,7 @@ def test_the_report_has_every_chain_with_its_susceptibility(records, tmp_path):
         # One field of four tastes: (Nf/4)^2 = 1, V = 128 sites.
         assert point.disconnected.mean == pytest.approx(128 * (pairs.mean() - c.mean() ** 2), rel=1e-9)
         assert point.re_loop.mean == pytest.approx(chain.column("polyakov_re").mean())
-    page = write_report(Reported(state), tmp_path).read_text()
+    page = write_report(Results(state), tmp_path).read_text()
     assert "chi_disc" in page
     assert (tmp_path / "figures" / "quarks.png").exists()
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.extending import Extension
-from metalforge.campaign.report.result import Reported, result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
@@ -61,8 +61,8 @@ def test_the_last_estimate_is_the_result_that_is_quoted(spec, budget, tmp_path):
     with Campaign.open(msgspec.structs.replace(spec, budget=budget), tmp_path / "run") as campaign:
         state = campaign.run()
         seen = campaign.view().systems[0]
-    quoted, last = result_of(state).headline, state.estimates[-1]
-    top = spec.theory.report.sections(Reported(state), {}, "")[0]
+    quoted, last = Results(state).systems[0], state.estimates[-1]
+    top = spec.theory.report.sections(Results(state), {}, "")[0]
     assert last.trajectories == state.trajectories
     assert (last.result, last.error) == (quoted.transition.result, quoted.transition.error)
     assert (seen.result, seen.error, seen.evidence) == (last.result, last.error, quoted.evidence)

@@ -9,7 +9,7 @@ import pytest
 from metalforge.campaign.findings import finding
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import Reported
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, PeakPriors
 from metalforge.campaign.running.suggestions import AskAhead
@@ -90,7 +90,7 @@ def test_result_and_evidence_do_not_read_the_prior(expecting):
 
 def test_the_report_says_where_it_was_expected(expecting, undrawn):
     state, directory = expecting
-    page = write_report(Reported(state), directory).read_text()
+    page = write_report(Results(state), directory).read_text()
     assert "Where the peak was expected" in page
     assert "5.100(10)" in page
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.result import Reported
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.report.sections_of_run import decisions_section
 from metalforge.campaign.running import point
 from metalforge.campaign.running.campaign import Campaign
@@ -61,7 +61,7 @@ def test_faults_in_two_chains_leave_no_trace_in_what_is_measured(sound, tmp_path
         ("c0000", 40, "rule:finite"),
         ("c0001", 77, "rule:finite"),
     }
-    page = decisions_section(Reported(state), {})
+    page = decisions_section(Results(state), {})
     assert "Blocks that were computed again" in page
 
 

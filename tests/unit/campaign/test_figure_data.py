@@ -17,7 +17,7 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.figures_of_run import draw_run
-from metalforge.campaign.report.result import Reported, result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import EMULATED_NPU, BlockDone, Resumed, StageEdge, StageNode
 from metalforge.dashboard.following import Followed
@@ -35,7 +35,7 @@ def sent_of(folder, records):
 
 
 def drawn_of(state, beside=()):
-    shown = Reported(state)
+    shown = Results(state)
     compared = [compared_campaign(shown), *beside] if beside else []
     return {one.name: one.figure for one in draw_all(shown, compared)}
 
@@ -44,7 +44,7 @@ def drawn_of(state, beside=()):
 def both(tmp_path_factory):
     """A watched campaign as the page follows it, and the figures of its report."""
     followed = sent_of(tmp_path_factory.mktemp("watched"), watched(rows=800))
-    other = compared_campaign(Reported(followed.state))
+    other = compared_campaign(Results(followed.state))
     return followed, drawn_of(followed.state, [other])
 
 
@@ -68,7 +68,7 @@ def test_overlap_samples_and_crossings_are_the_same_in_report_and_page(both):
     nearest = next(c for c in support["chains"] if c["chain"] in history.get_title(loc="left"))
     assert history.lines[-1].get_xdata().tolist() == nearest["marks"]
     assert sum(c["carried"] for c in support["chains"]) == pytest.approx(
-        result_of(followed.state).headline.transition.n_effective
+        Results(followed.state).systems[0].transition.n_effective
     )
 
 
@@ -105,7 +105,7 @@ def test_campaigns_beside_each_other_are_the_same_in_report_and_page(both):
 def test_swaps_of_a_ladder_are_the_same_in_report_and_page(tmp_path):
     followed = sent_of(tmp_path, ladder())
     sent = plain(chain_sent(followed, "c0001"))["swaps"]
-    (shown,) = [d.figure for d in draw_run(Reported(followed.state)) if d.name == "swaps"]
+    (shown,) = [d.figure for d in draw_run(Results(followed.state)) if d.name == "swaps"]
     (axis,) = shown.axes
     assert points(axis) == sent["places"]
     assert (sent["chains"], sent["coordinates"]) == (["c0000", "c0001", "c0002"], [5.67, 5.69, 5.71])

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge import campaign
-from metalforge.campaign.report.decisions import decisions_of
-from metalforge.campaign.report.heads import MEASURED, NO_DECISION, why_not
+from metalforge.campaign.report.decisions import MEASURED, NO_DECISION, decision_counts, why_not
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.running.expecting import PeakPriors
 from metalforge.campaign.spec import WarmUpPolicy
@@ -83,7 +82,7 @@ def test_without_heads_lists_both_side_by_side_in_another_process(acted):
     assert (acted / JOURNAL).read_bytes() == before
     assert found == metalforge("replay", acted, "--without", "heads", "--json")
     assert len(found["decisions"]) == 5
-    assert found["different"] == sum(entry["modelled"] for entry in found["decisions"]) > 0
+    assert found["different"] == sum(entry["differs"] for entry in found["decisions"]) > 0
     for entry in found["decisions"]:
         assert (entry["what"], entry["head"], entry["trusted"]) == ("cheap-length", "quenched_length", True)
         assert (entry["decided"], entry["unit"]) == (12, "updates")
@@ -136,7 +135,7 @@ def test_a_head_that_hardly_moved_the_prior_does_not_act(shift, tmp_path, monkey
     ):
         account = accounts["beta_priority"]
         assert (account["acts"], account["decisions"], account["effect"]) == (False, {}, None)
-    assert not [found for found in decisions_of(state).counts if found.by_heads]
+    assert not [by_heads for *_, by_heads in decision_counts(state) if by_heads]
 
 
 def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywhere(tmp_path, monkeypatch):
@@ -152,7 +151,7 @@ def test_visits_that_a_heads_word_on_the_peak_moved_are_counted_the_same_everywh
     account = found["heads"]["beta_priority"]
     assert account == metalforge("replay", tmp_path / "run", "--json")["heads"]["beta_priority"]
     assert (account["acts"], account["decisions"]) == (True, {"visit": len(moved)})
-    assert found["different"] == sum(c.by_heads for c in decisions_of(state).counts) == len(moved)
+    assert found["different"] == sum(by_heads for *_, by_heads in decision_counts(state)) == len(moved)
     effect = account["effect"]
     assert (effect["decided"], effect["baseline"], effect["unit"]) == (pytest.approx(5.2), 5.1, "beta")
     assert effect["measured"] == MEASURED["beta_priority"]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from metalforge.campaign.report.downloads import ROWS
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import Reported, result_of, summary_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import read_journal
@@ -64,12 +64,12 @@ def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
     chain.update()
     assert log.columns["link_trace"][0] == link_trace(chain.field)
 
-    page = write_report(Reported(state), directory).read_text()
+    page = write_report(Results(state), directory).read_text()
     assert "Re tr U" in page
     with (directory / ROWS).open() as stream:
         row = next(csv.DictReader(stream))
     assert float(row["link_trace"]) == log.columns["link_trace"][0]
-    said = json.loads(msgspec.json.encode(summary_of(state, result_of(state))))
+    said = json.loads(msgspec.json.encode(Results(state).summary))
     means = {entry["id"]: entry["values"]["link_trace"]["mean"] for entry in said["chains"]}
     assert means[log.id] == pytest.approx(state.chains[log.id].column("link_trace").mean())
 

@@ -8,7 +8,7 @@ import pytest
 from metalforge.campaign import load
 from metalforge.campaign.report.figure_data import apart, compared_campaign
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.result import Reported
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.view import view_of
 from metalforge.cli.live import plain_lines
@@ -35,7 +35,7 @@ def test_transport_is_the_same_in_report_and_page(particles):
     followed = Followed(particles)
     followed.advance()
     sent = json.loads(encoded(transition_sent(followed)))["figure"]
-    figure = next(d.figure for d in draw_all(Reported(followed.state)) if d.name == "transport")
+    figure = next(d.figure for d in draw_all(Results(followed.state)) if d.name == "transport")
     (volume,) = sent["systems"]
     for axis, pick in zip(figure.axes, ("order", "chi"), strict=True):
         dots = next(line for line in axis.lines if line.get_marker() == "o")
@@ -73,5 +73,5 @@ def test_a_plasma_has_no_screen_and_says_what_it_finds(particles):
     assert len(line["spark"]) > 1  # the error of the curve, as it fell
     assert {budget.unit for budget in view.budgets} == {"segments"}
     assert any("D* to " in text for text in plain_lines(view, None))
-    figure = followed.state.spec.theory.report.figure(Reported(followed.state))
+    figure = followed.state.spec.theory.report.figure(Results(followed.state))
     assert figure.published == ()

@@ -11,7 +11,7 @@ import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import Reported, result_of, summary_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.core.errors import SpecError
@@ -31,7 +31,7 @@ def campaign(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp(request.param) / "campaign"
     with Campaign.open(spec, directory) as running:
         state = running.run()
-    return state, result_of(state), directory
+    return state, Results(state), directory
 
 
 def freezes(state):
@@ -43,8 +43,8 @@ def test_a_small_campaign_says_that_nothing_is_established(campaign):
     lines = list(state.spec.theory.report.lines(result))
     assert "not established" in lines[0]
     assert any(line.strip().startswith("lacks") for line in lines)
-    assert "not " in state.spec.theory.report.headline(result.headline)
-    page = write_report(Reported(state), directory)
+    assert "not " in state.spec.theory.report.headline(result.systems[0])
+    page = write_report(Results(state), directory)
     text = page.read_text()
     assert ("Freezing" if freezes(state) else "Transport along the coupling") in text
     assert all(chain.id in text for chain in result.chains)
@@ -52,7 +52,7 @@ def test_a_small_campaign_says_that_nothing_is_established(campaign):
 
 def test_a_summary_names_what_was_looked_for(campaign):
     state, result, _ = campaign
-    said = json.loads(msgspec.json.encode(summary_of(state, result)))["result"]
+    said = json.loads(msgspec.json.encode(result.summary))["result"]
     freezing = state.spec.theory.look_for == "freezing"
     assert said["name"] == ("Gamma_m" if freezing else "D*, eta*")
     assert set(said) == {"name", "label", "unit", "value", "error", "established", "reason"}
@@ -94,14 +94,14 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
         name = "transport"
         words = ["eta*", "trajectories"]
     assert found.established
-    shown = Reported(state)
+    shown = Results(state)
     shown.found = dict.fromkeys(state.spec.theory.systems, found)
-    result, report = shown.result, state.spec.theory.report
+    result, report = shown, state.spec.theory.report
     assert result.established
     assert "established" in next(report.lines(result))
     assert "not established" not in next(report.lines(result))
-    assert 'class="value"' in report.headline(result.headline)
-    assert "published" in report.comparison(state.spec, result)
+    assert 'class="value"' in report.headline(result.systems[0])
+    assert "published" in report.comparison(result)
     section = report.sections(shown, {}, "")[1]
     assert all(word in section for word in words)
     assert {one.name for one in report.draw(shown)} >= {name, "histories"}
@@ -109,8 +109,8 @@ def test_a_found_number_is_drawn_compared_and_quoted(campaign):
 
 def test_what_was_found_comes_as_a_file(campaign):
     state, result, _ = campaign
-    written = list(csv.DictReader(io.StringIO(state.spec.theory.report.curves_csv(Reported(state)))))
-    found = result.headline.details
+    written = list(csv.DictReader(io.StringIO(state.spec.theory.report.curves_csv(Results(state)))))
+    found = result.systems[0].details
     if freezes(state):
         assert [row["trajectory"] for row in written] == [one.chain for one in found.trajectories]
         assert all(float(row["gamma"]) > 0 for row in written)

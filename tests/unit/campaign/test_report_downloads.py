@@ -7,7 +7,7 @@ import pytest
 
 from metalforge.campaign.report.downloads import curves_of, write_rows
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.result import Reported
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.state import fold
 from reference.campaigns import WARMUP, ending, records_of, spec_of
 
@@ -15,7 +15,7 @@ from reference.campaigns import WARMUP, ending, records_of, spec_of
 @pytest.mark.usefixtures("undrawn")
 def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     state = fold(ending(records_of(spec_of(), betas=(5.68, 5.7), rows=60)))
-    page = write_report(Reported(state), tmp_path).read_text()
+    page = write_report(Results(state), tmp_path).read_text()
 
     with open(tmp_path / "rows.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))

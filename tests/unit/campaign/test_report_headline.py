@@ -3,7 +3,7 @@ import re
 import pytest
 
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.result import Reported, result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.report.sections import evidence_section, transition_section
 from metalforge.campaign.report.words import interval_text, item_text
 from metalforge.campaign.state import fold
@@ -40,16 +40,16 @@ def text_of(html):
 
 
 def test_an_established_number_stands_in_the_title_with_what_it_rests_on(sure):
-    shown = Reported(sure)
-    text, found = headline(shown), shown.result.headline.transition
+    shown = Results(sure)
+    text, found = headline(shown), shown.systems[0].transition
     assert with_error(found.result, found.error) in title(text)
     assert "is not established" not in text
     assert f"rests on {found.n_effective:.0f} independent samples in {found.n_blocks:.0f} blocks" in text
 
 
 def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_in_the_title(unsure):
-    shown = Reported(unsure)
-    text, first = headline(shown), shown.result.headline
+    shown = Results(unsure)
+    text, first = headline(shown), shown.systems[0]
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
     assert interval_text(first.transition.result, first.transition.error) in text
@@ -62,16 +62,16 @@ def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_i
 
 def test_without_a_peak_the_reason_is_there():
     state = fold(ending(records_of(spec_of(), betas=(5.62,), rows=100)))
-    shown = Reported(state)
+    shown = Results(state)
     text = headline(shown)
     assert "not located" in title(text)
-    assert shown.result.headline.reason in text_of(text)
+    assert shown.systems[0].reason in text_of(text)
 
 
 def test_an_extrapolation_needs_its_volumes_established():
     state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=SHORT))
-    shown = Reported(state)
-    fit, text = shown.result.extrapolation, headline(shown)
+    shown = Results(state)
+    fit, text = shown.extrapolation, headline(shown)
     assert "not established" in title(text)
     assert not re.search(r"\d", title(text))
     assert "beta_c of 12^3x4: not established" in text
@@ -79,14 +79,14 @@ def test_an_extrapolation_needs_its_volumes_established():
     for part in (text, physics):
         assert interval_text(fit.result, fit.error) in part
         assert with_error(fit.result, fit.error) not in part
-    assert "infinite volume: not established" in evidence_section(shown.result, {})
+    assert "infinite volume: not established" in evidence_section(shown, {})
 
 
 def test_every_item_of_evidence_is_in_the_table(unsure):
-    result = result_of(unsure)
+    result = Results(unsure)
     rows = re.findall(r"<tr><td.*?</tr>", evidence_section(result, {}))
-    assert len(rows) == len(result.headline.evidence)
-    for row, item in zip(rows, result.headline.evidence, strict=True):
+    assert len(rows) == len(result.systems[0].evidence)
+    for row, item in zip(rows, result.systems[0].evidence, strict=True):
         assert item.name in text_of(row)
         assert (">yes<" in row) == item.holds
         assert (">no<" in row) == (not item.holds)
@@ -95,7 +95,7 @@ def test_every_item_of_evidence_is_in_the_table(unsure):
 
 
 def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
-    drawn = draw_all(Reported(unsure))[0]
+    drawn = draw_all(Results(unsure))[0]
     assert "infinite volume" in drawn.caption
     assert "QCDPAX" in drawn.caption
     labels = [text.get_text() for text in drawn.figure.axes[1].get_legend().get_texts()]
@@ -103,4 +103,4 @@ def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
     # And the peak, which is not established, has no number there.
     assert "\u03b2c, not established" in labels
     sea = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), betas=(5.68, 5.7), rows=60))
-    assert "infinite volume" not in draw_all(Reported(sea))[0].caption
+    assert "infinite volume" not in draw_all(Results(sea))[0].caption

@@ -12,7 +12,7 @@ from metalforge.campaign.report.drawing import png_bytes
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.html import Raw, table
 from metalforge.campaign.report.page import page_of, write_report
-from metalforge.campaign.report.result import Reported, result_of
+from metalforge.campaign.report.result import Results
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.state import fold
 from metalforge.core.errors import SpecError
@@ -60,7 +60,7 @@ def written(tmp_path_factory):
     )
     state = fold(ending(records))
     directory = tmp_path_factory.mktemp("report")
-    return state, write_report(Reported(state), directory)
+    return state, write_report(Results(state), directory)
 
 
 def test_the_page_stands_alone(written):
@@ -97,14 +97,14 @@ def test_what_users_wrote_is_text(written):
 
 def test_the_numbers_are_those_of_the_result(written):
     state, path = written
-    result, page = result_of(state), Page(path)
-    found = result.headline.transition
+    result, page = Results(state), Page(path)
+    found = result.systems[0].transition
     assert page.has(
         with_error(found.result, found.error),
         with_error(found.height, found.height_error),
         "the budget in seconds was spent",
         "metalforge scan 'a file.toml' --seed 1",
-        result.digest,
+        state.digest(),
         state.opened.spec_sha256,
         "quenched_length",
         "+0.61",
@@ -152,13 +152,13 @@ def test_an_old_report_stays_when_the_new_one_cannot_be_written(tmp_path, monkey
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(SpecError, match=r"report\.html.*written"):
-        write_report(Reported(fold([opened(spec_of())])), tmp_path)
+        write_report(Results(fold([opened(spec_of())])), tmp_path)
     assert (tmp_path / "report.html").read_text() == "old"
     assert not list(tmp_path.glob(".*"))
 
 
 def test_a_campaign_without_a_row_has_a_report(tmp_path):
-    page = Page(write_report(Reported(fold([opened(spec_of())])), tmp_path))
+    page = Page(write_report(Results(fold([opened(spec_of())])), tmp_path))
     assert page.has("is not located", "no chain was measured", "It has not finished")
     assert page.addresses == []
     assert not list(tmp_path.glob("*.csv"))
@@ -166,8 +166,8 @@ def test_a_campaign_without_a_row_has_a_report(tmp_path):
 
 def test_a_campaign_that_located_nothing_and_was_interrupted(tmp_path):
     state = fold(interrupted(records_of(spec_of(volumes=((8, 8, 8, 4), (6, 6, 6, 4))), betas=(5.62,), rows=60)))
-    page = Page(write_report(Reported(state), tmp_path))
-    assert page.has("is not located", result_of(state).headline.reason, "It was interrupted (SIGTERM)")
+    page = Page(write_report(Results(state), tmp_path))
+    assert page.has("is not located", Results(state).systems[0].reason, "It was interrupted (SIGTERM)")
     assert page.has("6\u00b3\u00d74 is not located")
 
 
@@ -175,7 +175,7 @@ def test_the_same_journal_gives_the_same_bytes():
     state = fold(records_of(spec_of(), betas=(5.68, 5.7), rows=40))
     pages, pictures = [], []
     for _ in range(2):
-        shown = Reported(state)
+        shown = Results(state)
         first = draw_all(shown)[:1]
         pages.append(page_of(shown, first))
         pictures.append(png_bytes(first[0].figure))
@@ -192,8 +192,8 @@ def test_tables_escape_every_cell_but_raw_ones():
 
 def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_published():
     state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=6000))
-    shown = Reported(state)
-    result, text = shown.result, LatticeReport().sections(shown, {}, "")[0]
+    shown = Results(state)
+    result, text = shown, LatticeReport().sections(shown, {}, "")[0]
     assert with_error(result.extrapolation.result, result.extrapolation.error) in text.split("</h1>")[0]
     assert "infinite volume" in text
     assert "5.69254(24)" in text
@@ -201,7 +201,7 @@ def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_publi
 
 def test_a_lattice_that_is_small_against_its_n_t_has_a_warning():
     state = fold([opened(spec_of(volumes=((4, 4, 4, 4),)))])
-    assert "finite-size effects" in LatticeReport().sections(Reported(state), {}, "")[0]
+    assert "finite-size effects" in LatticeReport().sections(Results(state), {}, "")[0]
 
 
 def test_figures_and_tables_fit_a_telephone(written):
@@ -229,7 +229,7 @@ def test_the_page_defines_what_was_simulated(written):
     page = Page(written[1])
     assert page.has("S = beta sum_p (1 - Re tr U_p / 3)", "staggered", "trajectory of length tau = 1", "omelyan2")
     state = fold([opened(spec_of())])
-    quenched = page_of(Reported(state), [])
+    quenched = page_of(Results(state), [])
     assert "1 heat bath sweep (" in quenched
     assert "4 overrelaxation sweeps" in quenched
 
@@ -241,7 +241,7 @@ def test_the_replicas_of_a_result_are_drawn_once_for_page_figures_and_numbers(tm
     located, runs = evidence.locate, []
     monkeypatch.setattr(evidence, "locate", lambda *args, **named: runs.append(1) or located(*args, **named))
     state = fold(ending(records_of(spec_of(), rows=400)))
-    shown = Reported(state)
+    shown = Results(state)
     write_report(shown, tmp_path)
-    assert shown.result.systems
+    assert shown.systems
     assert len(runs) == len(state.spec.theory.volumes)

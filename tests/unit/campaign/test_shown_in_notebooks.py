@@ -56,8 +56,3 @@ def test_the_state_of_a_campaign_and_its_chains_are_short_whatever_they_hold(fou
     assert len(repr(found.state)) < SCREEN * 2
     assert all(len(repr(log)) < SCREEN * 2 for log in found.state.chains.values())
     assert len(found.state._repr_html_()) < 20_000
-
-
-def test_a_result_says_little_of_itself(found):
-    assert len(repr(found.result)) < SCREEN
-    assert "4 chains" in repr(found.result)

@@ -5,7 +5,7 @@ from math import log
 import msgspec
 import pytest
 
-from metalforge.campaign.report.heads import otherwise
+from metalforge.campaign.report.decisions import otherwise
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.lengths import Lengths
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy

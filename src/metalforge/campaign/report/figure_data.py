@@ -1,13 +1,14 @@
 """What the figures of the transition show, as data: the report draws it, the live page draws it, and they agree."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from metalforge.campaign.analysis.curve import TransitionCurve
 from metalforge.campaign.theory import System, TheoryWords
 from metalforge.statistics import Estimate, Value
 
 from .decisions import ResultPart
-from .result import CampaignResult, CampaignSummary, Reported, summary_of
+from .result import Results
 from .words import number_text, substrate_text
 
 
@@ -58,11 +59,11 @@ class TransitionFigure(ResultPart, frozen=True, kw_only=True):
     known: PublishedCurve | None = None
 
 
-def peak_figure(shown: Reported, published: tuple[PublishedPlace, ...] = ()) -> TransitionFigure:
+def peak_figure(shown: Results, published: tuple[PublishedPlace, ...] = ()) -> TransitionFigure:
     """Return the figure of a peak."""
     systems = []
-    for volume in shown.result.systems:
-        chains = [c for c in shown.result.chains if c.system == volume.system and not c.abandoned]
+    for volume in shown.systems:
+        chains = [c for c in shown.chains if c.system == volume.system and not c.abandoned]
         peak = volume.transition
         systems.append(
             TransitionSystem(
@@ -76,7 +77,7 @@ def peak_figure(shown: Reported, published: tuple[PublishedPlace, ...] = ()) -> 
                 established=volume.established,
             )
         )
-    return TransitionFigure(words=shown.result.words, systems=tuple(systems), published=published)
+    return TransitionFigure(words=shown.words, systems=tuple(systems), published=published)
 
 
 COMPARED = ("campaign", "found", "updates", "seconds", "energy", "silicon", "evidence")
@@ -88,43 +89,42 @@ class ComparedCampaign(ResultPart, frozen=True, kw_only=True):
 
     name: str
     figure: TransitionFigure
-    summary: CampaignSummary
+    summary: dict[str, Any]
     quoted: str
     """What a peak is quoted as."""
     columns: tuple[str, ...] = COMPARED
     line: tuple[str, ...]
 
 
-def compared_campaign(shown: Reported) -> ComparedCampaign:
+def compared_campaign(shown: Results) -> ComparedCampaign:
     """Return what is shown of a campaign beside others; energies of different sources stay apart."""
-    summary = summary_of(shown.state, shown.result)
-    quoted = number_text(summary.result.value, summary.result.error)
-    spent = [f"{substrate_text(e.substrate)}: {e.energy.value:.4g} J, {e.source}" for e in summary.energy if e.energy]
-    lacking = [item.name for item in summary.evidence if not item.holds]
-    held = f"{len(summary.evidence) - len(lacking)} of {len(summary.evidence)} items hold"
+    summary, quoted = shown.summary, number_text(shown.value, shown.error)
+    spent = [f"{substrate_text(e.substrate)}: {e.energy.value:.4g} J, {e.source}" for e in shown.energy if e.energy]
+    lacking = [item.name for item in shown.evidence if not item.holds]
+    held = f"{len(shown.evidence) - len(lacking)} of {len(shown.evidence)} items hold"
     return ComparedCampaign(
         name=shown.spec.name,
-        figure=shown.spec.theory.report.figure(shown),
+        figure=shown.theory.report.figure(shown),
         summary=summary,
         quoted=quoted,
         line=(
             shown.spec.name,
-            _found(shown.result, quoted),
-            f"{summary.trajectories}",
-            f"{summary.seconds:.1f}",
+            _found(shown, quoted),
+            f"{shown.state.trajectories}",
+            f"{shown.seconds:.1f}",
             "; ".join(spent) or "not known",
-            "; ".join(map(substrate_text, summary.substrates)),
+            "; ".join(map(substrate_text, summary["substrates"])),
             held + (f"; lacking: {', '.join(lacking)}" if lacking else ""),
         ),
     )
 
 
-def _found(result: CampaignResult, quoted: str) -> str:
+def _found(shown: Results, quoted: str) -> str:
     """Return what a campaign found, by name, and whether that is established."""
-    if result.quoted.error is None:
-        return result.words.missing
-    said = f"{result.words.found} = {quoted}" if result.quoted.value is not None else result.headline.said
-    return said if result.established else f"{said}, not established"
+    if shown.quoted.error is None:
+        return shown.words.missing
+    said = f"{shown.words.found} = {quoted}" if shown.quoted.value is not None else shown.systems[0].said
+    return said if shown.established else f"{said}, not established"
 
 
 def apart(campaigns: Sequence[ComparedCampaign]) -> str:

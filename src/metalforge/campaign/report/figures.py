@@ -14,7 +14,7 @@ from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
 from .figure_data import ComparedCampaign, TransitionFigure, TransitionPoint, apart
 from .figures_of_run import draw_run
 from .points import ChainResult, in_order
-from .result import CampaignResult, Reported, SystemResult
+from .result import Results, SystemResult
 from .words import say, system_math, system_text
 
 Measured = TypeVar("Measured", ChainResult, TransitionPoint)
@@ -24,24 +24,24 @@ FEW = 200
 """Updates of a history up to which each has a dot."""
 
 
-def draw_all(shown: Reported, beside: Sequence[ComparedCampaign] = ()) -> list[Drawn]:
+def draw_all(shown: Results, beside: Sequence[ComparedCampaign] = ()) -> list[Drawn]:
     """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
     with styled():
         figures = [(campaign.name, campaign.figure) for campaign in beside]
         compared = [draw_curves("compared", figures)] if beside and not apart(beside) else []
-        return [*shown.spec.theory.report.draw(shown), *compared, *draw_run(shown)]
+        return [*shown.theory.report.draw(shown), *compared, *draw_run(shown)]
 
 
-def draw_main(shown: Reported) -> Drawn | None:
+def draw_main(shown: Results) -> Drawn | None:
     """Return the one figure that says most; None without data."""
     with styled():
-        return next(shown.spec.theory.report.draw(shown), None)
+        return next(shown.theory.report.draw(shown), None)
 
 
-def draw_transition(shown: Reported) -> Iterator[Drawn]:
+def draw_transition(shown: Results) -> Iterator[Drawn]:
     """Give the figure of a peak, where any chain is long enough."""
-    if any(chain.chi is not None for chain in shown.result.chains):
-        figure, order = shown.spec.theory.report.figure(shown), shown.spec.theory.order
+    if any(chain.chi is not None for chain in shown.chains):
+        figure, order = shown.theory.report.figure(shown), shown.theory.order
         chi = rf"$\chi = {order.volume}\,(\langle {order.square} \rangle - \langle {order.math} \rangle^2)$"
         published = "".join(say("captions.published", known=known) for known in figure.published)
         labels = (rf"$\langle {order.math} \rangle$", chi)
@@ -99,10 +99,10 @@ def draw_curves(
     return drawn(name, drawing, paragraphs, **figures)
 
 
-def by_volume(result: CampaignResult) -> Iterator[tuple[SystemResult, str, str, list[ChainResult]]]:
+def by_volume(shown: Results) -> Iterator[tuple[SystemResult, str, str, list[ChainResult]]]:
     """Give every volume with its colour, its name, and its chains that were not given up."""
-    for volume, colour in zip(result.systems, COLOURS, strict=False):
-        chains = [c for c in result.chains if c.system == volume.system and not c.abandoned]
+    for volume, colour in zip(shown.systems, COLOURS, strict=False):
+        chains = [c for c in shown.chains if c.system == volume.system and not c.abandoned]
         yield volume, colour, system_math(volume.system), chains
 
 
@@ -121,9 +121,9 @@ def draw_points(
         axis.errorbar(x, y, e, fmt=marker, ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 
-def draw_histories(shown: Reported) -> Iterator[Drawn]:
+def draw_histories(shown: Results) -> Iterator[Drawn]:
     """Give the two series of some chains of the first system, spread over the range; with the one nearest a peak."""
-    system, found = shown.result.headline.system, shown.result.headline.transition
+    system, found = shown.systems[0].system, shown.systems[0].transition
     logs = [c for c in in_order(shown.state) if c.system == system and c.rows > 1]
     if not (logs := [c for c in logs if c.measured] or logs):
         return
@@ -132,7 +132,7 @@ def draw_histories(shown: Reported) -> Iterator[Drawn]:
         nearest = min(range(len(logs)), key=lambda i: (abs(logs[i].coordinate - found.result), -logs[i].rows))
         chosen = (chosen - {min(chosen, key=lambda i: (abs(i - nearest), i))}) | {nearest}
     figure, axes = axes_of(len(chosen), 2, (8.6, 1.35 * len(chosen) + 0.7))
-    report, words, labels = shown.spec.theory.report, shown.result.words, ("", "")
+    report, words, labels = shown.theory.report, shown.words, ("", "")
     for i, chain in enumerate(logs[i] for i in sorted(chosen)):
         history = report.history(shown.state, chain)
         labels, pair = history.labels, axes[2 * i : 2 * i + 2]
@@ -150,13 +150,13 @@ def draw_histories(shown: Reported) -> Iterator[Drawn]:
     yield drawn("histories", figure, system=system_text(system), left=labels[0], right=labels[1])
 
 
-def draw_systems(shown: Reported) -> Iterator[Drawn]:
+def draw_systems(shown: Results) -> Iterator[Drawn]:
     """Give how the peak moves with the size, where there is an extrapolation."""
-    finite_size, law = shown.result.finite_size, shown.spec.theory.size_law
+    finite_size, law = shown.finite_size, shown.theory.size_law
     if finite_size is None or law is None:
         return
     figure, (place, height) = axes_of(1, 2, (8.2, 3.4))
-    colours = {volume.system: colour for volume, colour in zip(shown.result.systems, COLOURS, strict=False)}
+    colours = {volume.system: colour for volume, colour in zip(shown.systems, COLOURS, strict=False)}
     for peak in finite_size.peaks:
         look: dict[str, Any] = {
             "fmt": "o",
@@ -170,7 +170,7 @@ def draw_systems(shown: Reported) -> Iterator[Drawn]:
         x = np.linspace(0, max(law.x(peak.system) for peak in finite_size.peaks))
         place.plot(x, fit.result - fit.h * x, color=GREY, lw=1.2)
         place.errorbar(0, fit.result, fit.error, fmt="D", color=INK, capsize=3, label=f"{law.limit} (fit)")
-    place.set(xlabel=law.axis, ylabel=f"{shown.result.words.coordinate} of the peak")
+    place.set(xlabel=law.axis, ylabel=f"{shown.words.coordinate} of the peak")
     height.set(xlabel=law.height, ylabel=r"height of the peak of $\chi$", ylim=(0, None))
     place.legend()
     yield drawn("systems", figure)

@@ -19,7 +19,7 @@ from metalforge.statistics import Joint, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, support_of
-from .result import Reported
+from .result import Results
 from .words import system_math
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class ReportedPeak(NamedTuple):
 
 
 def draw_evidence(
-    shown: Reported,
+    shown: Results,
     more: Mapping[str, "Panels"] = MappingProxyType({}),
     paragraphs: Paragraphs | None = None,
 ) -> list[Drawn]:
@@ -75,7 +75,7 @@ def draw_evidence(
 
     `more` are those that a theory has besides, with its own words.
     """
-    order, words = shown.result.order, shown.result.words
+    order, words = shown.theory.order.text, shown.words
     peaks = []
     for finding in shown.found.values():
         located: Located | None = finding.located

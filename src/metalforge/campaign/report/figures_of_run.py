@@ -9,7 +9,7 @@ from metalforge.campaign.state import CampaignState
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .figure_data_of_chains import LadderSwaps, swaps_of
 from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
-from .result import CampaignResult, Reported
+from .result import Results
 from .words import system_math
 
 EDGES = {"": (GREY, "-"), "put": (COLOURS[1], "--"), "get": (COLOURS[0], ":")}
@@ -18,18 +18,18 @@ MOST_LABELS = 40
 """Labels that can be written below bars and still be read."""
 
 
-def draw_run(shown: Reported) -> list[Drawn]:
+def draw_run(shown: Results) -> list[Drawn]:
     """Return the figures that there are data for."""
-    state, result = shown.state, shown.result
+    state = shown.state
     made = []
     if state.trajectories:
-        made.append(_updates(result))
+        made.append(_updates(shown))
     if sum(estimate.error is not None for estimate in state.estimates) > 1:
         made.append(_error(state))
     if state.visits:
         made.append(_timeline(state))
     if ladders := [swaps for rungs in ladders_of(state.chains.values()) if (swaps := swaps_of(rungs)) is not None]:
-        made.append(_swaps(ladders, result))
+        made.append(_swaps(ladders, shown.words.coordinate))
     if (graph := pipeline_figure(state)) is not None and graph.edges:
         made.append(_pipeline(graph))
     silicon = silicon_figure(state)
@@ -38,25 +38,23 @@ def draw_run(shown: Reported) -> list[Drawn]:
     return made
 
 
-def _swaps(ladders: list[LadderSwaps], result: CampaignResult) -> Drawn:
+def _swaps(ladders: list[LadderSwaps], coordinate: str) -> Drawn:
     figure, axes = axes_of(len(ladders), 1, (8.2, 2.3 * len(ladders) + 0.4))
     for axis, shown in zip(axes, ladders, strict=True):
         for replica, places in enumerate(shown.places):
             axis.step(shown.update, places, where="post", color=COLOURS[replica % len(COLOURS)], lw=0.9)
         rates = ", ".join(f"{rate:.2f}" for rate in shown.rates)
-        axis.set_yticks(
-            range(len(shown.coordinates)), [f"{coordinate:.4f}" for coordinate in shown.coordinates], fontsize=8
-        )
-        axis.set(ylabel=result.words.coordinate, xlim=(0, max(shown.updates, 1)), xlabel="measured update")
+        axis.set_yticks(range(len(shown.coordinates)), [f"{at:.4f}" for at in shown.coordinates], fontsize=8)
+        axis.set(ylabel=coordinate, xlim=(0, max(shown.updates, 1)), xlabel="measured update")
         axis.set_title(f"{system_math(shown.system)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
     return drawn("swaps", figure)
 
 
-def _updates(result: CampaignResult) -> Drawn:
-    systems = [volume for volume in result.systems if volume.chains]
+def _updates(shown: Results) -> Drawn:
+    systems = [volume for volume in shown.systems if volume.chains]
     figure, axes = axes_of(len(systems), 1, (8.2, 2.5 * len(systems) + 0.6))
     for axis, volume in zip(axes, systems, strict=True):
-        rows = [chain for chain in result.chains if chain.system == volume.system]
+        rows = [chain for chain in shown.chains if chain.system == volume.system]
         place = np.arange(len(rows))
         cheap = np.array([chain.cheap for chain in rows])
         warm = np.array([chain.warmup for chain in rows])
@@ -73,10 +71,10 @@ def _updates(result: CampaignResult) -> Drawn:
         found = volume.transition
         if found is not None:
             at = np.interp(found.result, [chain.coordinate for chain in rows], place)
-            axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=result.words.found)
-    axes[-1].set_xlabel(f"{result.words.coordinate} of each {result.words.chain}, in order")
+            axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=shown.words.found)
+    axes[-1].set_xlabel(f"{shown.words.coordinate} of each {shown.words.chain}, in order")
     axes[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
-    return drawn("updates", figure, found=result.words.found)
+    return drawn("updates", figure, found=shown.words.found)
 
 
 def _error(state: CampaignState) -> Drawn:

@@ -12,20 +12,20 @@ from .drawing import Drawn, png_bytes, svg_bytes
 from .figure_data import ComparedCampaign, compared_campaign
 from .figures import draw_all, draw_main
 from .html import Raw, data_address, document, image, link, paragraph, table
-from .result import Reported
+from .result import Results
 from .words import say, system_text
 
 REPORT = "report.html"
 FIGURES = "figures"
 
 
-def write_report(shown: Reported, directory: PathLike, beside: Sequence[Reported] = ()) -> Path:
+def write_report(shown: Results, directory: PathLike, beside: Sequence[Results] = ()) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
 
     `beside` are campaigns to compare with. Each file is written whole or not at all, the page last: an old report stays
     until the new one is complete.
     """
-    where, state, report = Path(directory), shown.state, shown.spec.theory.report
+    where, state, report = Path(directory), shown.state, shown.theory.report
     compared = [compared_campaign(one) for one in (shown, *beside)] if beside else []
     drawn = draw_all(shown, compared)
     page = page_of(shown, drawn, compared)
@@ -44,16 +44,16 @@ def write_report(shown: Reported, directory: PathLike, beside: Sequence[Reported
     return where / REPORT
 
 
-def page_of(shown: Reported, drawn: Sequence[Drawn], beside: Sequence[ComparedCampaign] = ()) -> str:
+def page_of(shown: Results, drawn: Sequence[Drawn], beside: Sequence[ComparedCampaign] = ()) -> str:
     """Return the page."""
     figures: Mapping[str, str] = {one.name: image(svg_bytes(one.figure), one.title, one.caption) for one in drawn}
-    report = shown.spec.theory.report
+    report = shown.theory.report
     downloads = _downloads(report.curves_csv(shown)) if shown.state.trajectories else ""
     parts = [
         *report.sections(shown, figures, downloads, beside),
-        sections.updates_section(shown.result, figures),
+        sections.updates_section(shown, figures),
         sections_of_run.decisions_section(shown, figures),
-        sections_of_run.energy_section(shown.result),
+        sections_of_run.energy_section(shown),
         sections_of_run.efficiency_section(shown, figures),
         sections_of_run.checks_section(shown),
         report.definitions(shown.spec),
@@ -63,19 +63,18 @@ def page_of(shown: Reported, drawn: Sequence[Drawn], beside: Sequence[ComparedCa
     return document(f"{shown.spec.name}: metalforge report", [part for part in parts if part])
 
 
-def notebook_html(shown: Reported) -> str:
+def notebook_html(shown: Results) -> str:
     """Return HTML for a cell: the lines that say what was found, one figure, and a row for every item of evidence."""
-    result = shown.result
-    lines = [line for line in shown.spec.theory.report.lines(result) if not line.startswith("  ")]
+    lines = [line for line in shown.theory.report.lines(shown) if not line.startswith("  ")]
     parts = [f"<strong>{escape(shown.spec.name)}</strong>", *(f"<div>{escape(line)}</div>" for line in lines)]
     if (figure := draw_main(shown)) is not None:
         parts.append(image(svg_bytes(figure.figure), figure.title, figure.caption))
     rows = [
         (system_text(volume.system), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
-        for volume in result.systems
+        for volume in shown.systems
         for item in volume.evidence
     ]
-    parts.append(table((result.words.system, "evidence", "", ">found", ">needed"), rows))
+    parts.append(table((shown.words.system, "evidence", "", ">found", ">needed"), rows))
     return "\n".join(parts)
 
 

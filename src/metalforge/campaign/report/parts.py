@@ -2,20 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import System
 
 from . import downloads, verdict
 from .figure_data import ComparedCampaign, PublishedPlace, TransitionFigure, peak_figure
 from .figure_data_of_chains import ChainHistory
 from .points import ChainResult, bare_result, chain_results, in_order
-from .result import CampaignResult, Reported
+from .result import Results
 from .words import say
 
 if TYPE_CHECKING:  # the live page and the terminal draw nothing
@@ -28,15 +27,15 @@ Figures = Mapping[str, str]
 class Report(ABC):
     """Shows what a campaign of one theory found; `figure`, `history` and `sections` are the theory's own."""
 
-    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
+    def chains(self, shown: Results) -> tuple[ChainResult, ...]:
         """Return what each chain measured."""
-        return tuple(bare_result(state.spec.theory, chain) for chain in in_order(state))
+        return tuple(bare_result(shown.theory, chain) for chain in in_order(shown.state))
 
-    def lines(self, result: CampaignResult) -> Iterator[str]:
+    def lines(self, shown: Results) -> Iterator[str]:
         """Give what was found as lines for a terminal, the headline first."""
-        return verdict.found_lines(result)
+        return verdict.found_lines(shown)
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+    def comparison(self, shown: Results) -> str:
         """Return one sentence that compares with what is published; empty where nothing is."""
         return ""
 
@@ -49,11 +48,11 @@ class Report(ABC):
         return ()
 
     @abstractmethod
-    def curves_csv(self, shown: Reported) -> str:
+    def curves_csv(self, shown: Results) -> str:
         """Return the curves as CSV."""
 
     @abstractmethod
-    def figure(self, shown: Reported) -> TransitionFigure:
+    def figure(self, shown: Results) -> TransitionFigure:
         """Return the main figure as data."""
 
     @abstractmethod
@@ -61,12 +60,12 @@ class Report(ABC):
         """Return the two series by which a chain is looked at."""
 
     @abstractmethod
-    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+    def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the figures of the physics that there are data for, the main one first."""
 
     @abstractmethod
     def sections(
-        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
+        self, shown: Results, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the sections of the page about physics."""
 
@@ -81,23 +80,23 @@ class PeakReport(Report):
     own_figures: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Names of figures that a theory adds to the sections `transition`, `evidence` and `histories`."""
 
-    def chains(self, state: CampaignState, found: Mapping[System, Any]) -> tuple[ChainResult, ...]:
+    def chains(self, shown: Results) -> tuple[ChainResult, ...]:
         """Return the order parameter and chi of each chain."""
-        return chain_results(state, found)
+        return chain_results(shown.state, shown.found)
 
-    def lines(self, result: CampaignResult) -> Iterator[str]:
+    def lines(self, shown: Results) -> Iterator[str]:
         """Give what was found as lines for a terminal."""
-        return verdict.peak_lines(result)
+        return verdict.peak_lines(shown)
 
     def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
         """Return where others found the peak, within the range."""
         return ()
 
-    def curves_csv(self, shown: Reported) -> str:
+    def curves_csv(self, shown: Results) -> str:
         """Return the curves as CSV."""
         return downloads.curves_csv(shown.curves)
 
-    def figure(self, shown: Reported) -> TransitionFigure:
+    def figure(self, shown: Results) -> TransitionFigure:
         """Return the order parameter and chi along the coordinate."""
         return peak_figure(shown, self.published(shown.state))
 
@@ -114,7 +113,7 @@ class PeakReport(Report):
         measured = theory.order_of(chain.column)
         return ChainHistory(series, self.labels(state), chain.warmup, measured, theory.order.text)
 
-    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+    def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the order parameter and chi, several systems, histories, and what the peak rests on."""
         from .figures import draw_histories, draw_systems, draw_transition
         from .figures_of_evidence import draw_evidence
@@ -129,7 +128,7 @@ class PeakReport(Report):
         return spec.theory.table()
 
     def sections(
-        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
+        self, shown: Results, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the headline, the transition, its evidence, histories and all chains."""
         from . import sections
@@ -141,17 +140,17 @@ class PeakReport(Report):
             sections.headline(shown, title, meaning, theory=self.theory(shown.spec)),
             sections.transition_section(shown, figures, *own.get("transition", ())),
             sections.compared_section(beside, figures),
-            sections.evidence_section(shown.result, figures, *own.get("evidence", ())),
+            sections.evidence_section(shown, figures, *own.get("evidence", ())),
             *self.more_sections(shown, figures),
             section("Histories", figures.get("histories", ""), *own.get("histories", ())),
-            sections.points_section(shown, links, self.said_of_points(shown.result)),
+            sections.points_section(shown, links, self.said_of_points(shown)),
         ]
 
-    def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
+    def more_sections(self, shown: Results, figures: Figures) -> list[str]:
         """Return sections after the evidence."""
         return []
 
-    def said_of_points(self, result: CampaignResult) -> str:
+    def said_of_points(self, shown: Results) -> str:
         """Return what is to be known to read the table of chains."""
         return ""
 

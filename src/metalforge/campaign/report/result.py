@@ -4,29 +4,33 @@ A pure function of the state: no clock, and the bootstrap's seed is the spec's. 
 report written next year give the same digits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.campaign.analysis.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.analysis.transition import Transition
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, Drift
-from metalforge.campaign.store.records import Decided, EnergySpent, StoppedBy
-from metalforge.campaign.theory import System, Theory, TheoryWords
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.directory import JOURNAL
+from metalforge.campaign.store.records import EnergySpent, StoppedBy
+from metalforge.campaign.theory import System
+from metalforge.core import MetalforgeError, PathLike
 
-from .decisions import Decisions, ResultPart, decisions_of, faults_of
+from .decisions import NOTE, HeadAccount, ResultPart, accounts_of, faults_of, otherwise
 from .downloads import curves_of
-from .heads import HeadAccount, accounts_of
 from .points import ChainResult
 from .words import item_text, system_name
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded where it is asked for
     from metalforge.campaign.analysis.curve import TransitionCurve
     from metalforge.campaign.analysis.finite_size import FiniteSize, FiniteSizeFit
+    from metalforge.campaign.replanning import Counterfactual
 
 
 class Quoted(ResultPart, frozen=True, kw_only=True):
@@ -59,39 +63,67 @@ class SystemResult(ResultPart, frozen=True, kw_only=True):
     measured: int
 
 
-class CampaignResult(ResultPart, frozen=True, kw_only=True):
-    """All that is computed from a campaign's state; `seconds` is wall time of the compute."""
+class Results:
+    """What a campaign has found, finished or not: numbers with their evidence, and every row. Printing it says so.
 
-    words: TheoryWords
-    name: str
-    """What the result is called in files and lines of text."""
-    order: str
-    """The order parameter whose susceptibility is located, or what else is looked at, as it is written."""
-    systems: tuple[SystemResult, ...]
-    finite_size: "FiniteSize | None"
-    limit: Quoted | None
-    """The result of the infinite system, where there is an extrapolation."""
-    limit_name: str
-    """What the infinite system is called; empty where nothing is extrapolated."""
-    seconds: float
-    updates_per_second: float
-    effective_per_second: float
-    chains: tuple[ChainResult, ...]
-    decisions: Decisions
-    heads: dict[str, HeadAccount]
-    energy: tuple[EnergySpent, ...]
-    drift: tuple[Drift, ...]
-    digest: str
+    Each is computed from the state when it is first asked for.
+    """
+
+    def __init__(self, state: CampaignState, directory: Path | None = None) -> None:
+        self.state = state
+        """The fold of the journal."""
+        self.directory = directory
+        """Where the campaign is; None where nothing was kept."""
+        self.spec = state.spec
+        """The spec in force, with every default."""
+        self.theory = state.spec.theory
+        self.words = self.theory.words
+
+    def __str__(self) -> str:
+        return "\n".join(self.theory.report.lines(self))
 
     def __repr__(self) -> str:
-        """Return how much it holds; its fields are the numbers."""
-        kind = "established" if self.established else "not established"
-        return f"<CampaignResult: {len(self.systems)} systems, {len(self.chains)} chains, {kind}>"
+        """Return one line: the verdict, and where the campaign is."""
+        where = "" if self.directory is None else f" in {self.directory}"
+        return f"<Results of {self.spec.name}{where}: {next(self.theory.report.lines(self), 'nothing yet')}>"
 
-    @property
-    def headline(self) -> SystemResult:
-        """The system that the result is quoted for, where there is no extrapolation."""
-        return self.systems[0]
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: verdict, transition and evidence."""
+        from .page import notebook_html
+
+        return notebook_html(self)
+
+    # -- what was found --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def found(self) -> Mapping[System, Any]:
+        """What the chains of every system say."""
+        return {system: self.theory.analysis.find(self.state, system) for system in self.theory.systems}
+
+    @cached_property
+    def curves(self) -> "Mapping[System, TransitionCurve]":
+        """The reweighted curves by system."""
+        return curves_of(self.state)
+
+    @cached_property
+    def chains(self) -> tuple[ChainResult, ...]:
+        """What each chain measured."""
+        return self.theory.report.chains(self)
+
+    @cached_property
+    def systems(self) -> tuple[SystemResult, ...]:
+        """What is found of each system; the result is quoted for the first, where there is no extrapolation."""
+        return tuple(self._system(system) for system in self.theory.systems)
+
+    @cached_property
+    def finite_size(self) -> "FiniteSize | None":
+        """How the peak moves with the size, where two systems or more of one family are located."""
+        peaks, law = [one.transition for one in self.systems if one.transition is not None], self.theory.size_law
+        if law is None or len(peaks) < 2 or len({law.family(peak.system) for peak in peaks}) > 1:
+            return None
+        from metalforge.campaign.analysis.finite_size import analyse_volumes
+
+        return analyse_volumes(peaks, law)
 
     @property
     def extrapolation(self) -> "FiniteSizeFit | None":
@@ -99,24 +131,206 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
         return None if self.finite_size is None else self.finite_size.fit
 
     @property
+    def limit_name(self) -> str:
+        """What the infinite system is called; empty where nothing is extrapolated."""
+        return "" if self.theory.size_law is None else self.theory.size_law.limit
+
+    @cached_property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the number rests on: every item with what was needed and what was found."""
+        fit = self.extrapolation
+        return self.systems[0].evidence if fit is None else line_evidence(self.theory.result_name, fit, self.systems)
+
+    @cached_property
     def quoted(self) -> Quoted:
         """What the headline says: the extrapolation where there is one, else the first system."""
-        return self.limit or self.headline.result
+        if (fit := self.extrapolation) is None:
+            return self.systems[0].result
+        return self._quoted(fit.result, fit.error, self.evidence)
 
     @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """What the headline rests on."""
-        return self.headline.evidence if self.extrapolation is None else self.line_evidence
+    def value(self) -> float | None:
+        """What is quoted: of the infinite system where there are systems enough, else of the first one."""
+        return self.quoted.value
+
+    @property
+    def error(self) -> float | None:
+        """Its statistical error; None where no peak was located."""
+        return self.quoted.error
 
     @property
     def established(self) -> bool:
-        """Whether the headline may be quoted."""
+        """Whether all of the evidence holds, so that the number may be quoted."""
         return self.quoted.established
 
     @property
-    def line_evidence(self) -> tuple[Evidence, ...]:
-        """What the extrapolation rests on: that each of its systems is established, and that they are on one line."""
-        return () if (fit := self.extrapolation) is None else line_evidence(self.name, fit, self.systems)
+    def reason(self) -> str | None:
+        """What is lacking; None where nothing is."""
+        return self.quoted.reason
+
+    def _system(self, system: System) -> SystemResult:
+        chains, found = [one for one in self.state.chains.values() if one.system == system], self.found[system]
+        quoted = self._quoted(found.value, found.error, found.evidence)
+        return SystemResult(
+            system=system,
+            result=msgspec.structs.replace(quoted, established=found.established),
+            transition=getattr(found, "transition", None),
+            details=None if hasattr(found, "transition") else found,
+            said=found.said,
+            reason=_lacking(found.evidence),
+            established=found.established,
+            evidence=found.evidence,
+            chains=len(chains),
+            measured=sum(chain.measured for chain in chains),
+        )
+
+    def _quoted(self, value: float | None, error: float | None, evidence: tuple[Evidence, ...]) -> Quoted:
+        """Return a value of the coordinate as it is quoted."""
+        found = (None, error) if value is None or error is None else self.theory.quoted(value, error)
+        return Quoted(
+            name=self.theory.result_name,
+            label=self.words.found,
+            unit=self.theory.unit,
+            value=found[0],
+            error=found[1],
+            established=all(item.holds for item in evidence) and error is not None,
+            reason=_lacking(evidence) or None,
+        )
+
+    # -- how it went -----------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the compute."""
+        state = self.state
+        ended = state.finished is not None or state.interruption is not None
+        return state.seconds if ended else state.elapsed(state.last_at)
+
+    @property
+    def effective_per_second(self) -> float:
+        """Effective samples of all chains, by wall time."""
+        effective = sum(chain.effective for chain in self.chains if not chain.abandoned)
+        return effective / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def stopped_by(self) -> StoppedBy | None:
+        """What ended it; None for a campaign that was interrupted, or still runs."""
+        return self.state.stopped_by
+
+    @cached_property
+    def heads(self) -> dict[str, HeadAccount]:
+        """In which decisions heads took part, and what differed by that."""
+        return accounts_of(self.state)
+
+    @property
+    def energy(self) -> tuple[EnergySpent, ...]:
+        """What every substrate spent, by source."""
+        spent = sorted(self.state.energy.items())
+        return tuple(msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in spent)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The few numbers that a script wants: what `metalforge scan --json` prints."""
+        page = None if self.directory is None else self.directory / "report.html"
+        return {
+            "result": self.quoted,
+            "evidence": self.evidence,
+            "systems": self.systems,
+            **({"infinite": self._infinite()} if len(self.systems) > 1 else {}),
+            "trajectories": self.state.trajectories,
+            "seconds": self.seconds,
+            "stopped_by": self.stopped_by,
+            "substrates": tuple(dict.fromkeys(silicon.name for silicon in self.state.opened.silicon)),
+            "energy": self.energy,
+            "heads": self.heads,
+            "faults": faults_of(self.state),
+            # Where observables were asked for: their means are the `values` of every chain.
+            **({"chains": self.chains} if self.theory.observables else {}),
+            "report": str(page) if page is not None and page.exists() else None,
+        }
+
+    def _infinite(self) -> dict[str, Any]:
+        """Return the result of the infinite system: from which, how well they fit, and what to be careful about."""
+        fit = self.extrapolation
+        few = "no extrapolation: fewer than two systems of one family are located"
+        return {
+            "name": self.limit_name,
+            "value": None if fit is None else self.value,
+            "error": None if fit is None else self.error,
+            "chi2": None if fit is None else fit.chi2,
+            "dof": None if fit is None else fit.dof,
+            "systems": () if fit is None else fit.systems,
+            "reason": few if self.finite_size is None else "; ".join(self.finite_size.cautions),
+            "established": fit is not None and self.established,
+            "evidence": () if fit is None else self.evidence,
+        }
+
+    @property
+    def said(self) -> list[str]:
+        """What a campaign says when it is over: its verdict, what is published, how it ended, where the report is."""
+        ended = "not finished" if self.stopped_by is None else f"stopped by {self.stopped_by}"
+        page = self.summary["report"]
+        lines = [str(self), self.theory.report.comparison(self)]
+        lines.append(f"{self.state.trajectories} updates in {self.seconds:.1f} s, {ended}")
+        lines.append("" if page is None else f"report: {page}")
+        return [line for line in lines if line]
+
+    # -- its rows, its report, and what others would have done -----------------------------------------------------
+
+    @cached_property
+    def rows(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
+        """Every update of every chain, warm-up too: by chain, then by column, with `update` and `phase` first."""
+        return {
+            name: {"update": np.arange(log.rows), "phase": np.array(log.phases)}
+            | {column: values.array() for column, values in log.columns.items()}
+            for name, log in self.state.chains.items()
+        }
+
+    def frame(self) -> Any:
+        """Return all rows as one pandas DataFrame, with chain, system, coordinate and start; needs pandas."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise MetalforgeError(
+                "`frame` needs pandas, which is not installed; `rows` has the same numbers as NumPy arrays"
+                "\nhint: pip install pandas"
+            ) from None
+        about = {
+            name: {"chain": name, "system": system_name(log.system), "coordinate": log.coordinate, "start": log.start}
+            for name, log in self.state.chains.items()
+        }
+        parts = [pandas.DataFrame({**about[name], **columns}) for name, columns in self.rows.items()]
+        return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+    def without_heads(self) -> dict[str, Any]:
+        """Return what `replay --without heads --json` prints: decisions of heads beside those of the baselines."""
+        found = otherwise(self.state)
+        return {"heads": self.heads, "decisions": found, "different": sum(e.differs for e in found), "note": NOTE}
+
+    def steered_by(self, steerer: str, at: int = 1) -> "Counterfactual":
+        """Return what another steerer would have done from record `at` of the journal on; outcomes are modelled."""
+        if self.directory is None:
+            raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
+        from metalforge.campaign.replanning import counterfactual
+
+        return counterfactual(self.directory / JOURNAL, at, None, steerer)
+
+    def report(self, directory: PathLike | None = None, *, beside: Sequence["Results"] = ()) -> Path:
+        """Write the report, one HTML page with its figures and tables, and return its path.
+
+        `beside` are campaigns to compare it with, in one figure and one table.
+        """
+        target = self.directory if directory is None else Path(directory)
+        if target is None:
+            raise MetalforgeError("this campaign was kept nowhere\nhint: say where the report goes: report(DIR)")
+        from .page import write_report
+
+        target.mkdir(parents=True, exist_ok=True)
+        return write_report(self, target, beside)
+
+
+def _lacking(evidence: Sequence[Evidence]) -> str:
+    return "; ".join(item_text(item) for item in evidence if not item.holds)
 
 
 def line_evidence(name: str, fit: "FiniteSizeFit", systems: tuple[SystemResult, ...]) -> tuple[Evidence, ...]:
@@ -142,196 +356,3 @@ def line_evidence(name: str, fit: "FiniteSizeFit", systems: tuple[SystemResult, 
             text="" if fit.dof else "two systems determine the line",
         ),
     )
-
-
-class Limit(ResultPart, frozen=True, kw_only=True):
-    """The result of the infinite system in `--json`: from which, how well they fit, and what to be careful about."""
-
-    name: str
-    value: float | None = None
-    error: float | None = None
-    chi2: float | None = None
-    dof: int | None = None
-    systems: tuple[System, ...] = ()
-    reason: str
-    established: bool = False
-    evidence: tuple[Evidence, ...] = ()
-
-
-class CampaignSummary(ResultPart, frozen=True, kw_only=True):
-    """The `--json` form of a campaign; `result` is the headline: of the infinite system, or of the first one."""
-
-    result: Quoted
-    evidence: tuple[Evidence, ...]
-    systems: tuple[SystemResult, ...]
-    infinite: Limit | msgspec.UnsetType = msgspec.UNSET
-    trajectories: int
-    seconds: float
-    stopped_by: StoppedBy | None
-    substrates: tuple[str, ...]
-    energy: tuple[EnergySpent, ...]
-    heads: dict[str, HeadAccount]
-    faults: tuple[Decided, ...]
-    """Blocks that were thrown away, and what came of them."""
-    chains: tuple[ChainResult, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Where observables were asked for: their means are the `values` of every chain."""
-    report: str | None
-
-
-class Reported:
-    """What one campaign's report, figures and numbers are made of, each computed from the state once."""
-
-    def __init__(self, state: CampaignState) -> None:
-        self.state = state
-        """The fold of the journal."""
-
-    @property
-    def spec(self) -> CampaignSpec:
-        """The spec in force, with every default."""
-        return self.state.spec
-
-    @cached_property
-    def found(self) -> Mapping[System, Any]:
-        """What the chains of every system say."""
-        return findings_of(self.state)
-
-    @cached_property
-    def result(self) -> CampaignResult:
-        """Every number of the report: systems, chains, decisions, energy."""
-        return result_of(self.state, self.found)
-
-    @cached_property
-    def curves(self) -> "Mapping[System, TransitionCurve]":
-        """The reweighted curves by system."""
-        return curves_of(self.state)
-
-
-def findings_of(state: CampaignState) -> dict[System, Any]:
-    """Return what the chains of every system say: what a result and its figures rest on."""
-    theory = state.spec.theory
-    return {system: theory.analysis.find(state, system) for system in theory.systems}
-
-
-def result_of(state: CampaignState, found: Mapping[System, Any] | None = None) -> CampaignResult:
-    """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
-    found, theory = found or findings_of(state), state.spec.theory
-    chains = theory.report.chains(state, found)
-    ended = state.finished is not None or state.interruption is not None
-    seconds = state.seconds if ended else state.elapsed(state.last_at)
-    effective = sum(chain.effective for chain in chains if not chain.abandoned)
-    systems = tuple(_volume(state, system, found[system]) for system in theory.systems)
-    finite_size = _finite_size(theory, systems)
-    fit, limit = None if finite_size is None else finite_size.fit, None
-    if fit is not None:
-        evidence = line_evidence(theory.result_name, fit, systems)
-        limit = _quoted(theory, fit.result, fit.error, evidence)
-    return CampaignResult(
-        words=theory.words,
-        name=theory.result_name,
-        order=theory.order.text,
-        systems=systems,
-        finite_size=finite_size,
-        limit=limit,
-        limit_name=_limit_name(theory),
-        seconds=seconds,
-        updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
-        effective_per_second=effective / seconds if seconds > 0 else 0.0,
-        chains=chains,
-        decisions=decisions_of(state),
-        heads=accounts_of(state),
-        energy=tuple(
-            msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
-        ),
-        drift=tuple(found for _, found in sorted(state.drift.items())),
-        digest=state.digest(),
-    )
-
-
-def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
-    """Return the few numbers that a script wants."""
-    return CampaignSummary(
-        result=result.quoted,
-        evidence=result.evidence,
-        systems=result.systems,
-        infinite=_infinite(state.spec.theory, result) if len(result.systems) > 1 else msgspec.UNSET,
-        trajectories=state.trajectories,
-        seconds=result.seconds,
-        stopped_by=state.stopped_by,
-        substrates=tuple(dict.fromkeys(silicon.name for silicon in state.opened.silicon)),
-        energy=result.energy,
-        heads=result.heads,
-        faults=faults_of(state),
-        chains=result.chains if state.spec.theory.observables else msgspec.UNSET,
-        report=None if report is None else str(report),
-    )
-
-
-def _quoted(theory: Theory, value: float | None, error: float | None, evidence: tuple[Evidence, ...]) -> Quoted:
-    """Return a value of the coordinate as it is quoted."""
-    found = (None, error) if value is None or error is None else theory.quoted(value, error)
-    held = all(item.holds for item in evidence)
-    return Quoted(
-        name=theory.result_name,
-        label=theory.words.found,
-        unit=theory.unit,
-        value=found[0],
-        error=found[1],
-        established=held and error is not None,
-        reason=_lacking(evidence) or None,
-    )
-
-
-def _lacking(evidence: tuple[Evidence, ...]) -> str:
-    return "; ".join(item_text(item) for item in evidence if not item.holds)
-
-
-def _limit_name(theory: Theory) -> str:
-    return "" if theory.size_law is None else theory.size_law.limit
-
-
-def _infinite(theory: Theory, result: CampaignResult) -> Limit:
-    name = _limit_name(theory)
-    if result.finite_size is None:
-        return Limit(name=name, reason="no extrapolation: fewer than two systems of one family are located")
-    reason = "; ".join(result.finite_size.cautions)
-    if (fit := result.extrapolation) is None or result.limit is None:
-        return Limit(name=name, reason=reason)
-    return Limit(
-        name=name,
-        value=result.limit.value,
-        error=result.limit.error,
-        chi2=fit.chi2,
-        dof=fit.dof,
-        systems=fit.systems,
-        reason=reason,
-        established=result.established,
-        evidence=result.evidence,
-    )
-
-
-def _volume(state: CampaignState, system: System, found: Any) -> SystemResult:
-    chains = [chain for chain in state.chains.values() if chain.system == system]
-    quoted = _quoted(state.spec.theory, found.value, found.error, found.evidence)
-    transition = getattr(found, "transition", None)
-    return SystemResult(
-        system=system,
-        result=msgspec.structs.replace(quoted, established=found.established),
-        transition=transition,
-        details=None if hasattr(found, "transition") else found,
-        said=found.said,
-        reason=_lacking(found.evidence),
-        established=found.established,
-        evidence=found.evidence,
-        chains=len(chains),
-        measured=sum(chain.measured for chain in chains),
-    )
-
-
-def _finite_size(theory: Theory, systems: tuple[SystemResult, ...]) -> "FiniteSize | None":
-    """Return how the peak moves with the size, where two systems or more of one family are located."""
-    peaks, law = [volume.transition for volume in systems if volume.transition is not None], theory.size_law
-    if law is None or len(peaks) < 2 or len({law.family(peak.system) for peak in peaks}) > 1:
-        return None
-    from metalforge.campaign.analysis.finite_size import analyse_volumes
-
-    return analyse_volumes(peaks, law)

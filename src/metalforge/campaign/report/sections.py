@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.theory import SizeLaw
 from metalforge.core import Observable
 from metalforge.statistics import with_error
 
@@ -11,7 +10,7 @@ from .figure_data import COMPARED, ComparedCampaign, apart
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
-from .result import CampaignResult, Reported, SystemResult
+from .result import Results, SystemResult
 from .words import (
     ENDINGS,
     chi2_text,
@@ -32,7 +31,7 @@ YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
 
 
 def headline(
-    shown: Reported,
+    shown: Results,
     title: Raw,
     meaning: Sequence[str],
     *,
@@ -40,14 +39,13 @@ def headline(
     update: str = "",
 ) -> str:
     """Return the top of the page: the result, what it means, how it stopped; `theory` is the physics in words."""
-    state, result = shown.state, shown.result
-    first, words, report = result.headline, result.words, state.spec.theory.report
-    compared = report.comparison(state.spec, result)
-    rate = f"{result.updates_per_second:.{0 if result.updates_per_second >= 10 else 2}f}"
+    state, words, report = shown.state, shown.words, shown.theory.report
+    compared = report.comparison(shown)
+    rate = state.trajectories / shown.seconds if shown.seconds > 0 else 0.0
     cards = [
-        card(system_text(first.system), theory),
+        card(system_text(shown.systems[0].system), theory),
         card(f"{state.trajectories:,}", f"{words.update}s{update}, warm-up included"),
-        card(duration(result.seconds), f"wall time, {rate} {words.update}s/s"),
+        card(duration(shown.seconds), f"wall time, {rate:.{0 if rate >= 10 else 2}f} {words.update}s/s"),
         card(state.ordering, f"ordering, on {substrates_text([s.name for s in state.opened.silicon])}"),
     ]
     return "\n".join([
@@ -68,18 +66,17 @@ def _ending(state: CampaignState) -> str:
     return "It has not finished: these are the numbers so far."
 
 
-def transition_section(shown: Reported, figures: Figures, *more: str) -> str:
+def transition_section(shown: Results, figures: Figures, *more: str) -> str:
     """Return the physics: the curves, the peak of every system, what was left out, several systems."""
-    result = shown.result
-    rows, words, order = [_volume_row(volume) for volume in result.systems], result.words, result.order
+    rows, words, order = [_volume_row(volume) for volume in shown.systems], shown.words, shown.theory.order.text
     columns = (words.system, f">{words.found}", ">peak of chi", ">B4 there", f">{words.chain}s", ">measured")
     left = [
         (system_text(volume.system), f"{out.coordinate:.5g}", out.rows, out.reason)
-        for volume in result.systems
+        for volume in shown.systems
         if volume.transition is not None
         for out in volume.transition.left_out
     ]
-    missing = [volume for volume in result.systems[1:] if volume.transition is None]
+    missing = [volume for volume in shown.systems[1:] if volume.transition is None]
     left_out = table((words.system, f">{words.coordinate}", ">rows", "why"), left)
     return section(
         "The transition",
@@ -89,7 +86,7 @@ def transition_section(shown: Reported, figures: Figures, *more: str) -> str:
         note(say("sections.transition", order=order)),
         details(f"{len(left)} {words.chain}s were left out", left_out) if left else "",
         figures.get("systems", ""),
-        _finite_size(result, shown.spec.theory.size_law),
+        _finite_size(shown),
         *more,
     )
 
@@ -111,16 +108,16 @@ def _volume_row(volume: SystemResult) -> tuple[object, ...]:
     )
 
 
-def _finite_size(result: CampaignResult, law: SizeLaw | None) -> str:
-    if result.finite_size is None or law is None:
+def _finite_size(shown: Results) -> str:
+    if shown.finite_size is None:
         return ""
-    parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
-    if (fit := result.finite_size.fit) is not None:
+    parts = [paragraph(caution, "warn") for caution in shown.finite_size.cautions]
+    if (fit := shown.finite_size.fit) is not None:
         inside = f"within {interval_text(fit.result, fit.error)}, not established"
-        number = f"= {with_error(fit.result, fit.error)}" if result.established else inside
+        number = f"= {with_error(fit.result, fit.error)}" if shown.established else inside
         h, chi2 = with_error(fit.h, fit.h_error), chi2_text(fit.chi2, fit.dof)
-        limit = f"{law.limit[0].upper()}{law.limit[1:]}"
-        name = result.words.coordinate
+        limit = f"{shown.limit_name[0].upper()}{shown.limit_name[1:]}"
+        name = shown.words.coordinate
         parts.append(paragraph(say("sections.infinite-volume", limit=limit, name=name, number=number, h=h, chi2=chi2)))
     return "\n".join(parts)
 
@@ -133,20 +130,20 @@ def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> st
     return section("Compared", figures.get("compared", "") or paragraph(f"There is {apart(beside)}."), lines)
 
 
-def evidence_section(result: CampaignResult, figures: Figures, *more: str) -> str:
+def evidence_section(shown: Results, figures: Figures, *more: str) -> str:
     """Return the items of every volume, and what they were judged from."""
-    parts = [(system_text(volume.system), volume.evidence) for volume in result.systems]
-    if result.extrapolation is not None:
-        parts.insert(0, (result.limit_name, result.line_evidence))
+    parts = [(system_text(volume.system), volume.evidence) for volume in shown.systems]
+    if shown.extrapolation is not None:
+        parts.insert(0, (shown.limit_name, shown.evidence))
     tables = []
     for name, evidence in parts:
         rows = [
             (item.name, found_text(item), needed_text(item) or "-", YES if item.holds else NO, remark_text(item))
             for item in evidence
         ]
-        shown = table(("item", ">found", ">needed", "holds", "what was seen, or would help"), rows)
+        items = table(("item", ">found", ">needed", "holds", "what was seen, or would help"), rows)
         title = f"{name}: {'established' if all(item.holds for item in evidence) else 'not established'}"
-        tables.append(heading(title, shown) if len(result.systems) > 1 else shown)
+        tables.append(heading(title, items) if len(shown.systems) > 1 else items)
     return section(
         "Evidence",
         paragraph(say("sections.evidence")),
@@ -157,16 +154,15 @@ def evidence_section(result: CampaignResult, figures: Figures, *more: str) -> st
     )
 
 
-def points_section(shown: Reported, downloads: str, said: str = "") -> str:
+def points_section(shown: Results, downloads: str, said: str = "") -> str:
     """Return the table of chains, and where every row can be had."""
-    result = shown.result
-    several, words = len(result.systems) > 1, result.words
-    names = dict.fromkeys(name for chain in result.chains for name in chain.values)
-    others = [column for name in names if (column := shown.spec.theory.described(name)).label]
-    columns = [words.chain, *[words.system] * several, f">{words.coordinate}", f">{result.order}"]
+    several, words = len(shown.systems) > 1, shown.words
+    names = dict.fromkeys(name for chain in shown.chains for name in chain.values)
+    others = [column for name in names if (column := shown.theory.described(name)).label]
+    columns = [words.chain, *[words.system] * several, f">{words.coordinate}", f">{shown.theory.order.text}"]
     columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), f">{words.update}s/s"]
     rows = []
-    for chain in result.chains:
+    for chain in shown.chains:
         warm = chain.cheap + chain.warmup
         rows.append([
             chain.id,
@@ -182,7 +178,7 @@ def points_section(shown: Reported, downloads: str, said: str = "") -> str:
         ])  # fmt: skip
     given_up = [
         paragraph(f"{c.id} at {words.coordinate} {c.coordinate:.5g} was given up: {c.abandoned}", "warn")
-        for c in result.chains
+        for c in shown.chains
         if c.abandoned
     ]
     about = note(say("sections.points") + said) if rows else ""
@@ -194,11 +190,11 @@ def _value(chain: ChainResult, observable: Observable) -> str:
     return "-" if found is None else (observable.text or with_error)(found.mean, found.error or 0.0)
 
 
-def updates_section(result: CampaignResult, figures: Figures) -> str:
+def updates_section(shown: Results, figures: Figures) -> str:
     """Return where the updates went and how the error fell."""
-    warm = sum(chain.cheap + chain.warmup for chain in result.chains)
-    total = warm + sum(chain.measured for chain in result.chains)
-    said = f"{warm:,} of {total:,} {result.words.update}s ({warm / total:.0%}) were warm-up." if total else ""
+    warm = sum(chain.cheap + chain.warmup for chain in shown.chains)
+    total = warm + sum(chain.measured for chain in shown.chains)
+    said = f"{warm:,} of {total:,} {shown.words.update}s ({warm / total:.0%}) were warm-up." if total else ""
     return section(
         "Where the updates went", paragraph(said) if said else "", figures.get("updates", ""), figures.get("error", "")
     )

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from html import escape
 
@@ -12,106 +12,23 @@ from metalforge.campaign.store.records import EnergySpent
 from metalforge.core import Modelled, Quantity
 from metalforge.statistics import with_error
 
-from .decisions import LARGEST_Z, faults_of
+from .decisions import LARGEST_Z, decision_counts, faults_of, warmup_checks, why_not
 from .figure_data_of_chains import swaps_of
-from .heads import why_not
 from .html import Raw, bar, details, listing, note, paragraph, section, table, titled
-from .result import CampaignResult, Reported
+from .result import Results
 from .spec_text import spec_text
 from .words import one_line, say, substrate_text, system_text
 
 Figures = Mapping[str, str]
 
 
-def decisions_section(shown: Reported, figures: Figures) -> str:
+def decisions_section(shown: Results, figures: Figures) -> str:
     """Return what was decided, by whom, whether they were trusted, and every decision in its own words."""
-    state, result = shown.state, shown.result
-    found = result.decisions
-    if not found.counts:
+    state, words = shown.state, shown.words
+    if not (counts := decision_counts(state)):
         return ""
-    return section(
-        "Decisions",
-        paragraph(f"{found.fresh_chains} new chains, {found.continued} visits to chains that were there."),
-        figures.get("decisions", ""),
-        table(
-            ("decision", "by", ">how often", ">decided by a head"),
-            [(c.what, c.by, c.count, c.by_heads or "-") for c in found.counts],
-        ),
-        _expected(state, result),
-        _exchange(state, result, figures),
-        _heads(state, result),
-        _warmups(result),
-        _faults(state),
-        _visits(state, result),
-        _others(state),
-    )
-
-
-def _expected(state: CampaignState, result: CampaignResult) -> str:
-    """Return where peaks were expected before they were located, and who said so."""
-    rows = [
-        (
-            system_text(d.system),
-            d.by,
-            with_error(d.value, d.width),
-            "-" if d.baseline is None else f"{d.baseline:.4f}",
-            one_line(d.reason),
-        )
-        for d in state.decisions
-        if d.what == PEAK_PRIOR and d.system and d.value is not None and d.width is not None
-    ]
-    # Reasons are in the coordinate, too, whatever is quoted as the result.
-    columns = (result.words.system, "by", f">{result.words.coordinate}", ">by the curve", "why")
-    return titled("Where the peak was expected", say("sections.expected"), columns, rows)
-
-
-def _exchange(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
-    """Return how replicas moved between couplings, where chains exchanged them."""
-    rows = []
-    for rungs in ladders_of(state.chains.values()):
-        if (seen := swaps_of(rungs)) is not None:
-            rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
-            coordinates = f"{seen.coordinates[0]:g} .. {seen.coordinates[-1]:g}"
-            rows.append(
-                (system_text(seen.system), coordinates, len(rungs), seen.updates, rates, f"{seen.round_trips:g}")
-            )
-    columns = (result.words.system, result.words.coordinate, ">replicas", ">updates each", "rates", ">round trips")
-    return titled("Exchange of couplings", say("sections.exchange"), columns, rows, figures.get("swaps", ""))
-
-
-def _heads(state: CampaignState, result: CampaignResult) -> str:
-    rows = [
-        (
-            name,
-            "yes" if found.acts else "no",
-            "-" if found.skill is None else f"{found.skill:+.2f}",
-            found.effect.text if found.effect else why_not(state.heads[name]),
-            found.effect.measured if found.effect else "",
-        )
-        for name, found in result.heads.items()
-    ]
-    columns = ("head", "acts", ">skill", "what differs (modelled), or why not", "measured in")
-    return titled("Heads of the conductor", say("sections.heads"), columns, rows)
-
-
-def _warmups(result: CampaignResult) -> str:
-    rows = [
-        (w.by, w.chains, f"{w.mean_updates:.0f}", w.judged, w.over, f"{w.largest_z:.1f}" if w.judged else "-")
-        for w in result.decisions.warmups
-    ]
-    columns = ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|")
-    return titled("Had the warm-ups ended?", say("sections.warmups", largest=LARGEST_Z), columns, rows)
-
-
-def _faults(state: CampaignState) -> str:
-    """Return the blocks that were thrown away, and what came of them."""
-    rows = [(f.chain, f.step, f.by, one_line(f.reason), f.done) for f in faults_of(state)]
-    columns = ("chain", ">update", "found by", "why", "what was done")
-    return titled("Blocks that were computed again", say("sections.faults"), columns, rows)
-
-
-def _visits(state: CampaignState, result: CampaignResult) -> str:
-    rows = [
+    fresh, trust = sum(visit.fresh for visit in state.visits), {None: "-", True: "yes", False: "no"}
+    visits = [
         (
             visit.visit,
             f"{visit.at - state.opened.at:.1f}",
@@ -123,30 +40,106 @@ def _visits(state: CampaignState, result: CampaignResult) -> str:
         )
         for visit in state.visits
     ]
-    columns = (">visit", ">at [s]", f">{result.words.coordinate}", result.words.system, "chain", "by", "why")
-    return details(f"All {len(rows)} visits, with reasons", table(columns, rows))
-
-
-def _others(state: CampaignState) -> str:
-    trust = {None: "-", True: "yes", False: "no"}
-    rows = [
+    others = [
         (f"{d.at - state.opened.at:.1f}", d.what, d.chain or "-", d.by, trust[d.trusted], one_line(d.reason))
         for d in state.other_decisions
     ]
-    columns = (">at [s]", "what", "chain", "by", "trusted", "why")
-    return details(f"All {len(rows)} other decisions, with reasons", table(columns, rows))
+    visit_columns = (">visit", ">at [s]", f">{words.coordinate}", words.system, "chain", "by", "why")
+    other_columns = (">at [s]", "what", "chain", "by", "trusted", "why")
+    return section(
+        "Decisions",
+        paragraph(f"{fresh} new chains, {len(visits) - fresh} visits to chains that were there."),
+        figures.get("decisions", ""),
+        table(
+            ("decision", "by", ">how often", ">decided by a head"),
+            [(what, by, count, by_heads or "-") for what, by, count, by_heads in counts],
+        ),
+        *_tables(shown, figures),
+        details(f"All {len(visits)} visits, with reasons", table(visit_columns, visits)),
+        details(f"All {len(others)} other decisions, with reasons", table(other_columns, others)),
+    )
 
 
-def energy_section(result: CampaignResult) -> str:
+def _tables(shown: Results, figures: Figures) -> Iterator[str]:
+    """Give expected peaks, exchange of couplings, heads, ends of warm-ups, and blocks that were thrown away."""
+    state, words = shown.state, shown.words
+    yield titled(
+        "Where the peak was expected",
+        say("sections.expected"),
+        # Reasons are in the coordinate, too, whatever is quoted as the result.
+        (words.system, "by", f">{words.coordinate}", ">by the curve", "why"),
+        [
+            (
+                system_text(d.system),
+                d.by,
+                with_error(d.value, d.width),
+                "-" if d.baseline is None else f"{d.baseline:.4f}",
+                one_line(d.reason),
+            )
+            for d in state.decisions
+            if d.what == PEAK_PRIOR and d.system and d.value is not None and d.width is not None
+        ],
+    )
+    ladders = [seen for rungs in ladders_of(state.chains.values()) if (seen := swaps_of(rungs)) is not None]
+    yield titled(
+        "Exchange of couplings",
+        say("sections.exchange"),
+        (words.system, words.coordinate, ">replicas", ">updates each", "rates", ">round trips"),
+        [
+            (
+                system_text(seen.system),
+                f"{seen.coordinates[0]:g} .. {seen.coordinates[-1]:g}",
+                len(seen.chains),
+                seen.updates,
+                ", ".join(f"{rate:.2f}" for rate in seen.rates),
+                f"{seen.round_trips:g}",
+            )
+            for seen in ladders
+        ],
+        figures.get("swaps", ""),
+    )
+    yield titled(
+        "Heads of the conductor",
+        say("sections.heads"),
+        ("head", "acts", ">skill", "what differs (modelled), or why not", "measured in"),
+        [
+            (
+                name,
+                "yes" if found.acts else "no",
+                "-" if found.skill is None else f"{found.skill:+.2f}",
+                found.effect.text if found.effect else why_not(state.heads[name]),
+                found.effect.measured if found.effect else "",
+            )
+            for name, found in shown.heads.items()
+        ],
+    )
+    yield titled(
+        "Had the warm-ups ended?",
+        say("sections.warmups", largest=LARGEST_Z),
+        ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|"),
+        [
+            (w.by, w.chains, f"{w.mean_updates:.0f}", w.judged, w.over, f"{w.largest_z:.1f}" if w.judged else "-")
+            for w in warmup_checks(state)
+        ],
+    )
+    yield titled(
+        "Blocks that were computed again",
+        say("sections.faults"),
+        ("chain", ">update", "found by", "why", "what was done"),
+        [(f.chain, f.step, f.by, one_line(f.reason), f.done) for f in faults_of(state)],
+    )
+
+
+def energy_section(shown: Results) -> str:
     """Return the ledger: every substrate and source in lines of its own, no total."""
-    rows = [line for entry in result.energy for line in energy_lines(entry)]
+    rows = [line for entry in shown.energy for line in energy_lines(entry)]
     columns = ("substrate", "source", "what", ">energy", "how")
     return section("Energy", table(columns, rows), note(say("sections.energy")) if rows else "")
 
 
-def efficiency_section(shown: Reported, figures: Figures) -> str:
+def efficiency_section(shown: Results, figures: Figures) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
-    state, result = shown.state, shown.result
+    state = shown.state
     nodes = () if state.topology is None else state.topology.stages
     where = {node.name: host_of(node.substrate) for node in nodes}
     last = next((sample for sample in reversed(state.samples) if sample.stages), None)
@@ -159,9 +152,9 @@ def efficiency_section(shown: Reported, figures: Figures) -> str:
     said = say(
         "sections.efficiency",
         ordering=state.ordering,
-        rate=result.effective_per_second,
-        order=result.order,
-        per_joule=per_joule(result),
+        rate=shown.effective_per_second,
+        order=shown.theory.order.text,
+        per_joule=per_joule(shown),
     )
     return section(
         "Efficiency",
@@ -170,7 +163,7 @@ def efficiency_section(shown: Reported, figures: Figures) -> str:
         table(("lane", "device", ">updates", ">share"), updates_by_lane(state)),
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
         note(f"Time of this host, over the last {window_s:.1f} s of running.") if rows else "",
-        *map(paragraph, device_times(result)),
+        *map(paragraph, device_times(shown)),
         figures.get("pipeline", ""),
         figures.get("silicon", ""),
     )
@@ -208,9 +201,9 @@ def host_of(substrate: str | None) -> str:
     return f"host, as {name}" if "emulated" in name else name
 
 
-def device_times(result: CampaignResult) -> list[str]:
+def device_times(shown: Results) -> list[str]:
     """Return how long each emulated board would have worked, and apart from it what the emulation took."""
-    emulation = sum(e.emulation_s for e in result.energy if e.emulation_s is not None)
+    emulation = sum(e.emulation_s for e in shown.energy if e.emulation_s is not None)
     return [
         say(
             "sections.device",
@@ -220,24 +213,24 @@ def device_times(result: CampaignResult) -> list[str]:
             share=e.busy.value / e.held_s,
             emulation=emulation,
         )
-        for e in result.energy
+        for e in shown.energy
         if isinstance(e.busy, Modelled) and e.held_s
     ]
 
 
-def per_joule(result: CampaignResult) -> str:
+def per_joule(shown: Results) -> str:
     """Return effective samples per joule: of all substrates if one kind of source knows them, else of metered ones."""
-    entries = [entry for entry in result.energy if entry.emulation_s is None]
+    entries = [entry for entry in shown.energy if entry.emulation_s is None]
     kinds = {entry.source for entry in entries}
     joules = sum(part.value for entry in entries for part in (entry.energy, entry.idle) if part is not None)
     if len(kinds) == 1 and kinds <= {"measured", "modelled"} and joules > 0:
-        return f"That is {result.effective_per_second * result.seconds / joules:.3g} per joule ({kinds.pop()})."
+        return f"That is {shown.effective_per_second * shown.seconds / joules:.3g} per joule ({kinds.pop()})."
     metered = {e.substrate: e.energy.value for e in entries if e.source == "measured" and e.energy is not None}
     if not sum(metered.values()) > 0:
         return say("sections.no-joules")
     return say(
         "sections.metered-joules",
-        per_joule=result.effective_per_second * result.seconds / sum(metered.values()),
+        per_joule=shown.effective_per_second * shown.seconds / sum(metered.values()),
         on=", ".join(map(substrate_text, metered)),
         others=", ".join(f"{substrate_text(e.substrate)} ({e.source})" for e in entries if e.substrate not in metered),
     )
@@ -250,9 +243,10 @@ def _joules(energy: Quantity | None, reason: str) -> tuple[str, str]:
     return f"{energy.value:.4g} {energy.unit}", how
 
 
-def checks_section(shown: Reported) -> str:
+def checks_section(shown: Results) -> str:
     """Return how far configurations were off when they were evaluated again, and whether all that should be were."""
-    state, drift = shown.state, shown.result.drift
+    state = shown.state
+    drift = [found for _, found in sorted(state.drift.items())]
     promised = sum(chain.promised for chain in state.chains.values())
     lacking = sum(len(chain.unchecked) for chain in state.chains.values())
     said = f"{promised - lacking:,} of {promised:,} configurations that were to be checked were."
@@ -265,7 +259,7 @@ def checks_section(shown: Reported) -> str:
     )
 
 
-def provenance_section(shown: Reported) -> str:
+def provenance_section(shown: Results) -> str:
     """Return what one needs to do it again."""
     state, opened = shown.state, shown.state.opened
     command = shlex.join(opened.command) if opened.command else "not recorded"
@@ -286,7 +280,7 @@ def provenance_section(shown: Reported) -> str:
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
         ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
         *(("extended by", Raw(f"<code>{escape(shlex.join(more.command))}</code>")) for more in state.extended),
-        ("computed", Raw(f"<code>digest {escape(shown.result.digest)}</code>")),
+        ("computed", Raw(f"<code>digest {escape(state.digest())}</code>")),
     ]
     silicon = table(
         ("substrate", "device", "model", "does"),

@@ -12,27 +12,27 @@ from metalforge.campaign.theory import SizeLaw
 from metalforge.statistics import with_error
 
 from .html import Raw, box, items, link, paragraph
-from .result import CampaignResult, Quoted, Reported, SystemResult
+from .result import Quoted, Results, SystemResult
 from .words import chi2_text, interval_text, item_text, say, system_name, system_text
 
 if TYPE_CHECKING:
     from metalforge.campaign.analysis.finite_size import FiniteSizeFit
 
 
-def peak_lines(result: CampaignResult) -> Iterator[str]:
+def peak_lines(shown: Results) -> Iterator[str]:
     """Give the lines for a terminal: the headline first, then every system with its evidence."""
-    if (fit := result.extrapolation) is not None and result.limit is not None:
-        yield from _stated(result.limit, result.limit_name, result.line_evidence)
+    if (fit := shown.extrapolation) is not None:
+        yield from _stated(shown.quoted, shown.limit_name, shown.evidence)
         yield f"  {_quality(fit)}"
-    if result.finite_size is not None:
-        yield from (f"  {caution}" for caution in result.finite_size.cautions)
-    for volume in result.systems:
+    if shown.finite_size is not None:
+        yield from (f"  {caution}" for caution in shown.finite_size.cautions)
+    for volume in shown.systems:
         yield from _volume(volume)
 
 
-def found_lines(result: CampaignResult) -> Iterator[str]:
+def found_lines(shown: Results) -> Iterator[str]:
     """Give the lines of a campaign whose systems each say in words what was found."""
-    for volume in result.systems:
+    for volume in shown.systems:
         verdict = "established" if volume.established else "not established"
         yield f"{system_name(volume.system)}: {volume.said}, {verdict}"
         yield from _items(volume.evidence)
@@ -61,40 +61,39 @@ def _stated(found: Quoted, where: str, evidence: Sequence[Evidence]) -> Iterator
     yield f"  not to be quoted, for lack of: {lacking}"
 
 
-def verdict(shown: Reported) -> tuple[Raw, list[str]]:
+def verdict(shown: Results) -> tuple[Raw, list[str]]:
     """Return the title of the page and what stands below it: a number only where it is established."""
-    result = shown.result
-    found, label = result.quoted, escape(result.words.found)
+    found, label = shown.quoted, escape(shown.words.found)
     if found.value is None or found.error is None:
-        return Raw(f"{label} is not located"), [paragraph(f"Why: {result.headline.reason}", "warn")]
-    law = shown.spec.theory.size_law
-    if not result.established:
+        return Raw(f"{label} is not located"), [paragraph(f"Why: {shown.systems[0].reason}", "warn")]
+    law = shown.theory.size_law
+    if not shown.established:
         interval = interval_text(found.value, found.error)
-        name = result.words.coupling
-        said = say("verdict.interval", where=_subject(result, law), coordinate=name, interval=interval)
-        lacking = [item_text(item) for item in result.evidence if not item.holds]
+        name = shown.words.coupling
+        said = say("verdict.interval", where=_subject(shown, law), coordinate=name, interval=interval)
+        lacking = [item_text(item) for item in shown.evidence if not item.holds]
         return Raw(f"{label} is not established"), [box(paragraph(said), items(lacking))]
     value = with_error(found.value, found.error)
-    peak, fit = result.headline.transition, result.extrapolation
+    peak, fit = shown.systems[0].transition, shown.extrapolation
     meaning, rests = "", ""
     if fit is not None and law is not None:
-        meaning = say("verdict.of-infinite", limit=law.limit, order=result.order, quality=_quality(fit))
+        meaning = say("verdict.of-infinite", limit=law.limit, order=shown.theory.order.text, quality=_quality(fit))
         rests = say("verdict.infinite-rests", systems=len(fit.systems))
     elif peak is not None:
-        name, words = system_text(peak.system), result.words
-        known = {"coordinate": words.coupling, "kind": words.system, "order": result.order, "system": name}
+        name, words = system_text(peak.system), shown.words
+        known = {"coordinate": words.coupling, "kind": words.system, "order": shown.theory.order.text, "system": name}
         meaning = say("verdict.of-volume", found=peak, **known)
-        rests = say("verdict.volume-rests", found=peak, held=len(result.headline.evidence))
+        rests = say("verdict.volume-rests", found=peak, held=len(shown.systems[0].evidence))
     return Raw(f'{label} = <span class="value">{value}</span>'), [
         paragraph(meaning),
         paragraph(Raw(f"{escape(rests)} {link('All the evidence', '#evidence').html}.")),
     ]
 
 
-def _subject(result: CampaignResult, law: SizeLaw | None) -> str:
-    if (fit := result.extrapolation) is not None and law is not None:
+def _subject(shown: Results, law: SizeLaw | None) -> str:
+    if (fit := shown.extrapolation) is not None and law is not None:
         return say("verdict.infinite", limit=law.limit, quality=_quality(fit))
-    return say("verdict.peak", order=result.order, system=system_text(result.headline.system))
+    return say("verdict.peak", order=shown.theory.order.text, system=system_text(shown.systems[0].system))
 
 
 def _quality(fit: "FiniteSizeFit") -> str:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from metalforge.campaign import (
     COLOURS,
     GREY,
-    CampaignResult,
     CampaignState,
     ChainResult,
     Drawn,
     Panels,
     ReportedPeak,
+    Results,
     axes_of,
     by_volume,
     draw_points,
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 BETA = r"$\beta = 6/g^2$"
 
 
-def draw_plaquette(result: CampaignResult) -> Drawn:
+def draw_plaquette(shown: Results) -> Drawn:
     """Draw the plaquette of every chain against beta."""
     figure, (axis,) = axes_of(1, 1, (6.2, 3.0))
-    for _, colour, name, chains in by_volume(result):
+    for _, colour, name, chains in by_volume(shown):
         draw_points(axis, chains, lambda chain: chain.values.get("plaquette"), colour, name)
     axis.set(xlabel=BETA, ylabel=r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
     axis.legend()
     return drawn("plaquette", figure, TEXTS)
 
 
-def draw_quarks(result: CampaignResult, quarks: "Mapping[str, Quarks]") -> Drawn:
+def draw_quarks(shown: Results, quarks: "Mapping[str, Quarks]") -> Drawn:
     """Draw loop, condensate and disconnected susceptibility against beta, with the peak of each volume."""
     figure, axes = axes_of(3, 1, (7.4, 8.2), sharex=True)
     fields = ("re_loop", "condensate", "disconnected")
     labels = (r"$\langle \mathrm{Re}\,L \rangle$", r"$\langle \bar\psi\psi \rangle$", r"$\chi_\mathrm{disc}$")
     for axis, field, label in zip(axes, fields, labels, strict=True):
-        for volume, colour, name, chains in by_volume(result):
-            shown = [chain for chain in chains if chain.id in quarks]
-            draw_points(axis, shown, partial(_quark, quarks, field), colour, name)
+        for volume, colour, name, chains in by_volume(shown):
+            known = [chain for chain in chains if chain.id in quarks]
+            draw_points(axis, known, partial(_quark, quarks, field), colour, name)
             if (peak := volume.transition) is not None:
                 axis.axvline(peak.result, color=colour, lw=1, ls="--")
         axis.set_ylabel(label)
@@ -65,11 +65,11 @@ def _quark(quarks: "Mapping[str, Quarks]", field: str, chain: ChainResult) -> Es
     return found
 
 
-def draw_hmc(result: CampaignResult) -> Drawn:
+def draw_hmc(shown: Results) -> Drawn:
     """Draw the acceptance of HMC and, with sea quarks, the CG iterations of a solve."""
-    sea = any("cg_iterations" in chain.values for chain in result.chains)
+    sea = any("cg_iterations" in chain.values for chain in shown.chains)
     figure, axes = axes_of(1, 1 + sea, (4.1 * (1 + sea), 3.2))
-    for _, colour, name, chains in by_volume(result):
+    for _, colour, name, chains in by_volume(shown):
         rows = [c for c in chains if "accepted" in c.values]
         for axis, column, scale in zip(axes, ("accepted", "cg_iterations"), (100, 1), strict=False):
             means = [scale * c.values[column].mean for c in rows]

@@ -5,7 +5,6 @@ from math import hypot
 from typing import TYPE_CHECKING, ClassVar
 
 from metalforge.campaign import (
-    CampaignResult,
     CampaignSpec,
     CampaignState,
     ChainHistory,
@@ -13,7 +12,7 @@ from metalforge.campaign import (
     Figures,
     PeakReport,
     PublishedPlace,
-    Reported,
+    Results,
     estimate_text,
     heading,
     note,
@@ -42,17 +41,17 @@ class LatticeReport(PeakReport):
 
     own_figures: ClassVar = {"transition": ("plaquette",), "evidence": ("loop-plane",), "histories": ("hmc",)}
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+    def comparison(self, shown: Results) -> str:
         """Return one sentence that compares with the published coupling; nothing with sea quarks or an unknown N_t.
 
         What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
         """
-        first = result.headline.system
+        first = shown.systems[0].system
         known = PUBLISHED.get(first[3])
-        if known is None or lattice_of(spec).has_other_theory:
+        if known is None or lattice_of(shown.spec).has_other_theory:
             return ""
         there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
-        if (fit := result.extrapolation) is not None:
+        if (fit := shown.extrapolation) is not None:
             apart = abs(fit.result - known.beta_c) / hypot(fit.error, known.error)
             return f"{there}; the extrapolation is {apart:.1f} standard errors from it"
         elsewhere = INDEPENDENT.get(first)
@@ -92,7 +91,7 @@ class LatticeReport(PeakReport):
 
         return super().history(state, chain)._replace(plane=plane_of(loop_of(chain.column), "L"))
 
-    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+    def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the figures of a peak with those of links."""
         from metalforge.campaign import draw_evidence, draw_histories, draw_systems, draw_transition
 
@@ -101,13 +100,13 @@ class LatticeReport(PeakReport):
         from .quarks import quarks_of
 
         for transition in draw_transition(shown):
-            yield from (transition, draw_plaquette(shown.result))
+            yield from (transition, draw_plaquette(shown))
         yield from draw_systems(shown)
         yield from draw_histories(shown)
         if lattice_of(shown.spec).flavors and (quarks := quarks_of(shown.state)):
-            yield draw_quarks(shown.result, quarks)
-        if any("accepted" in chain.values for chain in shown.result.chains):
-            yield draw_hmc(shown.result)
+            yield draw_quarks(shown, quarks)
+        if any("accepted" in chain.values for chain in shown.chains):
+            yield draw_hmc(shown)
         yield from draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
 
     def theory(self, spec: CampaignSpec) -> str:
@@ -117,13 +116,13 @@ class LatticeReport(PeakReport):
             return "quenched SU(3)"
         return f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
 
-    def more_sections(self, shown: Reported, figures: Figures) -> list[str]:
+    def more_sections(self, shown: Results, figures: Figures) -> list[str]:
         """Return what only sea quarks have."""
-        return [quarks_section(shown.state, shown.result, figures)]
+        return [quarks_section(shown, figures)]
 
-    def said_of_points(self, result: CampaignResult) -> str:
+    def said_of_points(self, shown: Results) -> str:
         """Return what is to be known of trajectories and solves."""
-        names = {name for chain in result.chains for name in chain.values}
+        names = {name for chain in shown.chains for name in chain.values}
         return "".join(say(f"sections.{name}") for name in ("delta_h", "cg_iterations") if name in names)
 
     def definitions(self, spec: CampaignSpec) -> str:
@@ -139,14 +138,14 @@ class LatticeReport(PeakReport):
         return section("Definitions", table(("", ""), rows), note(say("definitions.note")))
 
 
-def quarks_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
+def quarks_section(shown: Results, figures: Figures) -> str:
     """Return what only sea quarks have, and what is known of their transition; empty without them."""
-    known = known_of(lattice_of(state.spec))
+    known = known_of(lattice_of(shown.spec))
     if not known:
         return ""
     from .quarks import quarks_of
 
-    quarks = quarks_of(state)
+    quarks = quarks_of(shown.state)
     rows = [
         (
             chain.id,
@@ -155,7 +154,7 @@ def quarks_section(state: CampaignState, result: CampaignResult, figures: Figure
             chain.measured,
             *map(estimate_text, quarks[chain.id]),
         )
-        for chain in result.chains
+        for chain in shown.chains
         if chain.id in quarks
     ]
     return section(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from metalforge.campaign import (
-    CampaignResult,
     CampaignSpec,
     CampaignState,
     ChainHistory,
@@ -20,7 +19,7 @@ from metalforge.campaign import (
     PublishedPlace,
     Raw,
     Report,
-    Reported,
+    Results,
     SystemResult,
     TransitionCurve,
     TransitionFigure,
@@ -84,10 +83,10 @@ class PlasmaReport(Report):
         return ChainHistory((gamma, seen), ("\u0393", label), chain.warmup, chain.column(column), label)
 
     def sections(
-        self, shown: Reported, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
+        self, shown: Results, figures: Figures, links: str, beside: Sequence[ComparedCampaign] = ()
     ) -> list[str]:
         """Return the headline, the curve or the rates, the evidence, all trajectories."""
-        plasma, first = plasma_of(shown.spec), shown.result.headline
+        plasma, first = plasma_of(shown.spec), shown.systems[0]
         lacking = [item_text(item) for item in first.evidence if not item.holds]
         meaning = [
             paragraph(f"{first.said[0].upper()}{first.said[1:]}."),
@@ -95,16 +94,16 @@ class PlasmaReport(Report):
         ]
         theory, update = f"Yukawa plasma, kappa = {plasma.kappa:g}", f" of {plasma.update_time:g}/omega_p"
         parts = [figures.get("transport", ""), figures.get("freezing", "")]
-        for volume in shown.result.systems:
-            if len(shown.result.systems) > 1:
+        for volume in shown.systems:
+            if len(shown.systems) > 1:
                 parts.append(paragraph(system_name(volume.system)))
             parts += [table(self.columns, list(self.rows(volume.details))), note(say(f"plasma.{self.key}"))]
         return [
             sections.headline(shown, Raw(self.headline(first)), meaning, theory=theory, update=update),
             section(self.title, *parts),
             sections.compared_section(beside, figures),
-            sections.evidence_section(shown.result, figures),
-            _trajectories(shown.state, shown.result, links, figures),
+            sections.evidence_section(shown, figures),
+            _trajectories(shown, links, figures),
         ]
 
     def definitions(self, spec: CampaignSpec) -> str:
@@ -151,21 +150,21 @@ class TransportReport(PlasmaReport):
             'D*, &eta;* to <span class="value">' + ", ".join(f"{e:.1%}" for e in first.details.curve.errors) + "</span>"
         )
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+    def comparison(self, shown: Results) -> str:
         """Return one sentence that compares with what is published."""
         parts = []
         scalings = {"D*": (diffusion_scaled, "diffusion"), "eta*": (viscosity_scaled, "viscosity")}
         for name, (scaled, pick) in scalings.items():
-            published = ((p, scaled(p.gamma, plasma_of(spec).kappa)) for p in result.headline.details.points)
+            published = ((p, scaled(p.gamma, plasma_of(shown.spec).kappa)) for p in shown.systems[0].details.points)
             ratios = [getattr(p, pick) / known for p, known in published if known is not None]
             if ratios:
                 parts.append(f"{name} is {min(ratios):.2f} to {max(ratios):.2f} of it")
         return f"published, by freezing scaling: {', '.join(parts)}" if parts else ""
 
-    def curves_csv(self, shown: Reported) -> str:
+    def curves_csv(self, shown: Results) -> str:
         """Return points and curves; Gamma of a point is what was measured, along a curve it is the coordinate."""
         rows: list[tuple[object, ...]] = []
-        for volume in shown.result.systems:
+        for volume in shown.systems:
             (box_of,), found = volume.system, volume.details
             rows += [
                 (box_of, "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error)
@@ -184,10 +183,10 @@ class TransportReport(PlasmaReport):
                 ]
         return csv_text(("system", "what", "gamma", "D", "D_error", "eta", "eta_error"), rows)
 
-    def figure(self, shown: Reported) -> TransitionFigure:
+    def figure(self, shown: Results) -> TransitionFigure:
         """Return D* (as the order) and eta* (as chi) along ln Gamma as measured."""
         volumes, reach, kappa = [], [], plasma_of(shown.spec).kappa
-        for volume in shown.result.systems:
+        for volume in shown.systems:
             points, curve = [], None
             for point in volume.details.points:
                 reach.append(point.gamma)
@@ -214,13 +213,13 @@ class TransportReport(PlasmaReport):
                 order=tuple(diffusion_scaled(gamma, kappa) for gamma in gammas),
                 chi=tuple(viscosity_scaled(gamma, kappa) for gamma in gammas),
             )
-        return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(), known=known)
+        return TransitionFigure(words=shown.theory.words, systems=tuple(volumes), published=(), known=known)
 
-    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+    def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the curves, and histories of trajectories."""
         from metalforge.campaign import draw_curves, draw_histories
 
-        if any(volume.details.points for volume in shown.result.systems):
+        if any(volume.details.points for volume in shown.systems):
             yield draw_curves("transport", [("", self.figure(shown))], paragraphs=TEXTS, scale="log")
         yield from draw_histories(shown)
 
@@ -266,26 +265,26 @@ class FreezingReport(PlasmaReport):
             return "&Gamma;<sub>m</sub> is not established"
         return f'&Gamma;<sub>m</sub> = <span class="value">{with_error(value, error)}</span>'
 
-    def comparison(self, spec: CampaignSpec, result: CampaignResult) -> str:
+    def comparison(self, shown: Results) -> str:
         """Return one sentence that compares with what is published."""
-        kappa, found = plasma_of(spec).kappa, result.headline.details.log_gamma
+        kappa, found = plasma_of(shown.spec).kappa, shown.systems[0].details.log_gamma
         melting = melting_gamma(kappa)
         off = "" if found is None else f"; what was found is {exp(found) / melting - 1:+.1%} from it"
         return f"published Gamma_m at kappa {kappa:g}: {melting:.4g} (Hamaguchi, Farouki, Dubin 1997){off}"
 
-    def curves_csv(self, shown: Reported) -> str:
+    def curves_csv(self, shown: Results) -> str:
         """Return the rate of every trajectory, at the Gamma that was measured."""
         rows = [
             (volume.system[0], o.chain, o.gamma, "" if o.rate is None else o.rate, o.time, o.began, o.ended)
-            for volume in shown.result.systems
+            for volume in shown.systems
             for o in volume.details.trajectories
         ]
         return csv_text(("system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"), rows)
 
-    def figure(self, shown: Reported) -> TransitionFigure:
+    def figure(self, shown: Results) -> TransitionFigure:
         """Return the rates by which crystals grow, along ln Gamma as measured."""
         volumes, kappa = [], plasma_of(shown.spec).kappa
-        for volume in shown.result.systems:
+        for volume in shown.systems:
             found = volume.details
             points = [
                 TransitionPoint(chain=one.chain, coordinate=log(one.gamma), order=_value(1e4 * one.rate, 0.0), chi=None)
@@ -300,22 +299,22 @@ class FreezingReport(PlasmaReport):
             short="Hamaguchi et al. 1997",
             source="S. Hamaguchi, R. T. Farouki and D. H. E. Dubin, Phys. Rev. E 56 (1997) 4671",
         )
-        return TransitionFigure(words=shown.spec.theory.words, systems=tuple(volumes), published=(published,))
+        return TransitionFigure(words=shown.theory.words, systems=tuple(volumes), published=(published,))
 
-    def draw(self, shown: Reported) -> "Iterator[Drawn]":
+    def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the rates, and histories of trajectories."""
         from metalforge.campaign import draw_curves, draw_histories
 
-        if any(volume.details.trajectories for volume in shown.result.systems):
+        if any(volume.details.trajectories for volume in shown.systems):
             yield draw_curves("freezing", [("", self.figure(shown))], paragraphs=TEXTS)
         yield from draw_histories(shown)
 
 
-def _trajectories(state: CampaignState, result: CampaignResult, downloads: str, figures: Figures) -> str:
+def _trajectories(shown: Results, downloads: str, figures: Figures) -> str:
     """Return the table of trajectories, how they went, and where every row can be had."""
     rows = []
-    for chain in result.chains:
-        seen = segments_of(state.spec, state.chains[chain.id])
+    for chain in shown.chains:
+        seen = segments_of(shown.spec, shown.state.chains[chain.id])
         gamma = 1 / float(seen.columns["temperature"].mean()) if seen.segments else None
         rows.append((
             chain.id, system_name(chain.system), f"{exp(chain.coordinate):.4g}",
@@ -325,11 +324,11 @@ def _trajectories(state: CampaignState, result: CampaignResult, downloads: str, 
     columns = ("trajectory", "box", ">Gamma aimed at", ">measured", ">warm-up", ">segments", ">atom-steps/s")
     given_up = [
         paragraph(f"{c.id} at Gamma {exp(c.coordinate):.4g} was given up: {c.abandoned}", "warn")
-        for c in result.chains
+        for c in shown.chains
         if c.abandoned
     ]
-    shown = details(f"All {len(rows)} trajectories", table(columns, rows))
-    return section("Every trajectory", figures.get("histories", ""), shown, *given_up, downloads)
+    every = details(f"All {len(rows)} trajectories", table(columns, rows))
+    return section("Every trajectory", figures.get("histories", ""), every, *given_up, downloads)
 
 
 def _value(mean: float, error: float) -> Value:
