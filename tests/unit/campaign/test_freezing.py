@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
-from metalforge.campaign.steerers import Bisection
+from metalforge.campaign.steerers.bisection import Bisection
 from metalforge.plasma.campaign.freezing import (
     BOTH,
     FAST,

@@ -3,7 +3,7 @@
 import pytest
 
 from metalforge import campaign
-from metalforge.campaign.steerers import registry
+from metalforge.campaign import steerers
 from metalforge.core.errors import UnknownNameError
 from metalforge.core.steering import History, Suggestion
 from metalforge.lattice.campaign import Lattice
@@ -30,7 +30,7 @@ class Descending:
 
 @pytest.fixture
 def _descending(monkeypatch):
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+    monkeypatch.setattr(steerers, "_KINDS", dict(steerers._KINDS))
     campaign.register_steerer(Descending, first_points=lambda volume: 3)
 
 
@@ -58,9 +58,9 @@ def test_a_name_that_nobody_registered_is_refused_with_those_there_are():
 
 
 def test_a_plug_in_is_found_by_its_name(monkeypatch):
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
-    monkeypatch.setattr(registry, "plugin_names", lambda group: ("theirs",) if group == registry.GROUP else ())
-    monkeypatch.setattr(registry, "load_plugin", lambda group, name: Descending)
+    monkeypatch.setattr(steerers, "_KINDS", dict(steerers._KINDS))
+    monkeypatch.setattr(steerers, "plugin_names", lambda group: ("theirs",) if group == steerers.GROUP else ())
+    monkeypatch.setattr(steerers, "load_plugin", lambda group, name: Descending)
     assert campaign.Steering(steerer="theirs").steerer == "theirs"
     made = campaign.CampaignSpec(theory=LATTICE, steering=campaign.Steering(steerer="theirs"))
-    assert registry.find_steerer("theirs").make(made.scan((2, 2, 2, 2))).name == "descending"
+    assert steerers.find_steerer("theirs").make(made.scan((2, 2, 2, 2))).name == "descending"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_steerers_gaussian_process import lorentz, measure, told
 
-from metalforge.campaign.steerers import GaussianProcess
+from metalforge.campaign.steerers.gaussian_process import GaussianProcess
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.core.errors import SpecError
 from metalforge.core.threads import one_thread
@@ -27,8 +27,8 @@ def test_quantiles_invert_the_prior_and_never_leave_the_range(mean, width, share
 
 
 def test_a_prior_beyond_the_range_leaves_an_even_spread():
-    far = [s.coordinate for s in GaussianProcess(0.0, 1.0, prior=(40.0, 0.5)).ask(5)]
-    assert far == pytest.approx([s.coordinate for s in GaussianProcess(0.0, 1.0).ask(5)])
+    far = [s.coordinate for s in GaussianProcess(0.0, 1.0, reach=0.02, prior=(40.0, 0.5)).ask(5)]
+    assert far == pytest.approx([s.coordinate for s in GaussianProcess(0.0, 1.0, reach=0.02).ask(5)])
 
 
 def test_first_points_are_quantiles_on_both_flanks_whatever_is_under_way():
@@ -51,11 +51,12 @@ def test_first_points_are_quantiles_on_both_flanks_whatever_is_under_way():
 
 def test_without_a_prior_suggestions_are_what_they_were():
     # As before there were priors, to the last bit: these are places of a grid and of an even spread.
-    assert [s.coordinate for s in GaussianProcess(0.0, 1.0).ask(3, [0.5])] == [0.1, 0.9, 0.3]
+    assert [s.coordinate for s in GaussianProcess(0.0, 1.0, reach=0.02).ask(3, [0.5])] == [0.1, 0.9, 0.3]
     betas = np.linspace(5.45, 5.95, 9)
-    for more in ({}, {"reach": 0.03, "fresh_cost": 1.5}):
-        plain, none = (told(betas, grid=61, paths=64, **more, **prior) for prior in ({}, {"prior": None}))
-        assert plain.ask(3, [5.71]) == none.ask(3, [5.71])
+    plain, none = (
+        told(betas, grid=61, paths=64, reach=0.03, fresh_cost=1.5, **prior) for prior in ({}, {"prior": None})
+    )
+    assert plain.ask(3, [5.71]) == none.ask(3, [5.71])
     found = [s.coordinate for s in told(betas, grid=61, paths=64, reach=0.03, fresh_cost=1.5).ask(3, [5.71])]
     assert found == pytest.approx([5.7, 5.69, 5.68], abs=1e-9)
 
@@ -71,7 +72,10 @@ def test_a_peak_that_is_known_is_still_looked_at_from_as_many_points_as_were_ask
     betas = sorted(spent)
     assert len(betas) == 5
     assert np.diff(betas).min() > 0.008  # beyond what a visit would take for a chain that is there
-    assert len({s.coordinate for s in GaussianProcess(4.9, 5.3, initial=5, prior=(5.084, 0.004)).ask(5)}) == 5
+    assert (
+        len({s.coordinate for s in GaussianProcess(4.9, 5.3, reach=0.0625, initial=5, prior=(5.084, 0.004)).ask(5)})
+        == 5
+    )
 
 
 def campaign(prior, seed, blocks=20):
@@ -110,4 +114,4 @@ def test_what_is_expected_may_change_and_is_no_part_of_what_the_data_say():
 @pytest.mark.parametrize("prior", [(5.7, 0.0), (5.7, -1.0), (float("nan"), 0.1), (5.7, float("inf"))])
 def test_a_prior_that_makes_no_sense_is_refused(prior):
     with pytest.raises(SpecError, match="`prior` must be"):
-        GaussianProcess(LOW, HIGH, prior=prior)
+        GaussianProcess(LOW, HIGH, reach=REACH, prior=prior)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis.evidence import PlannedPoints
-from metalforge.campaign.steerers import CurveSteerer
+from metalforge.campaign.steerers.curve import CurveSteerer
 from metalforge.core.steering import Observation
 from metalforge.plasma.campaign.transport import (
     FEWEST_SEGMENTS,

@@ -15,7 +15,7 @@ from metalforge.campaign.running import lanes, producer_lane
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Running, Steering, WarmUpPolicy
-from metalforge.campaign.steerers import GaussianProcess
+from metalforge.campaign.steerers.gaussian_process import GaussianProcess
 from metalforge.campaign.theory import WideWork
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.rows import CountedWarmUp

@@ -15,11 +15,6 @@ from .peak_prior import PeakPrior
 from .posterior import NOISE_FLOOR, Curves, Processes, fit_processes
 
 Reals = NDArray[np.float64]
-BINS = 8
-"""Outcomes of a fantasy measurement that are told apart: eight bins of 48 paths give its effect to a few percent."""
-LOCATED = 0.1
-"""Spread of the peak, in units of the range, above which gaps are filled: a curve that looks flat hides narrow peaks,
-and the process would go on about slopes."""
 FEWEST = 3
 """Points below which no curve is fitted."""
 BACKGROUND = 0.25
@@ -47,33 +42,20 @@ points."""
 
 
 class GaussianProcess(HistorySteerer):
-    r"""Places each point where the spread of the peak, argmax chi, after it is expected to be smallest.
+    r"""Places each point where it shrinks the error of the peak, argmax chi, most.
 
-    Paths of the posterior (see `posterior`) give pairs of a maximum b and a fantasy y_c = f(c) + noise, for every
-    candidate c at once. The paths are sorted by y_c into bins of equal count; b's standard deviation inside a bin is
-    the error on the peak if the measurement came out there, and its mean over the bins is the expected error:
-
-        score(c) = (sd(b) - mean over bins of sd(b | y_c in bin)) / cost(c)
-
-    With `reach`, the distance over which a run can be reweighted (1 / sd(E)),
-    the final result is taken to come from multi-histogram reweighting, and the point is placed where it shrinks *that*
-    error most. A run at c adds to the samples that carry the average at b the part that reweighting leaves of it,
+    The result comes from multi-histogram reweighting, and `reach` is the distance over which a run can be reweighted
+    (1 / sd(E)). A run at c adds to the samples that carry the average at b the part that reweighting leaves of it,
 
         n(b) = n_0 + sum_j cost_j exp(-((b_j - b) / reach)^2),     error(b) ~ n(b)^(-1/2),
 
         score(c) = mean over b of (n(b)^(-1/2) - (n(b) + exp(-((c - b) / reach)^2))^(-1/2)) / cost(c),
 
-    with b drawn from the posterior of the maximum. The process then only says where the peak may be; that all its data
-    are worth is there, and most at chains that are already warm. Measured by `python -m experiments run steering`.
-
-    Without `reach` the data are taken for points of a curve: no gradient, no nested fit; the measurement's noise,
-    several candidate peaks and both flanks are all in the pairs. The noise is that of a typical observation so far, for
-    one typical cost. `fresh_cost` is what a new point costs over more statistics at one that has been measured (its
-    warm-up). Pending points are taken as measured with the expected outcome; no candidate within half a grid step of
-    one is suggested.
-
-    The first `initial` points are spread evenly, and until result is located the widest gap is halved instead. One
-    `ask` takes about 10 ms on one core with 40 points.
+    with b drawn from the posterior of the maximum (see `posterior`): the process only says where the peak may be.
+    Measured by `python -m experiments run steering`. `fresh_cost` is what a new point costs over more statistics at one
+    that has been measured (its warm-up). Pending points are taken as measured with the expected outcome, with the noise
+    of a typical observation so far; no candidate within half a grid step of one is suggested. The first `initial`
+    points are spread evenly. One `ask` takes about 10 ms on one core with 40 points.
 
     `prior`, a mean and a width, is what is known of the peak beforehand (`peak_prior`). The first three points
     are then quantiles of it, widened by the reach so that both flanks are looked at, and afterwards paths count as
@@ -90,14 +72,14 @@ class GaussianProcess(HistorySteerer):
         *,
         initial: int = 5,
         fresh_cost: float = 1.0,
-        reach: float | None = None,
+        reach: float | None,
         grid: int = 201,
         paths: int = 384,
         seed: int = 0,
         prior: Sequence[float] | None = None,
     ) -> None:
         super().__init__(low, high)
-        if reach is not None and not 0 < reach < float("inf"):
+        if reach is None or not 0 < reach < float("inf"):
             raise SpecError(f"`reach` must be a distance > 0. Got {reach}")
         self.initial = initial
         self.fresh_cost = fresh_cost
@@ -154,7 +136,7 @@ class GaussianProcess(HistorySteerer):
         reason = "a first look, spread evenly"
         places = self._x(taken)
         if (known := self._known) is not None:
-            known = known.widened(FIRST_FLANKS * (self.reach or 0.0) / history.width)
+            known = known.widened(FIRST_FLANKS * self.reach / history.width)
             places = known.share(places)
             mean, width = self.prior or (0.0, 0.0)
             reason = f"a first look, where the peak is expected, {with_error(mean, width)}, and on both flanks"
@@ -162,11 +144,10 @@ class GaussianProcess(HistorySteerer):
         x = float(shares[best]) if known is None else known.at(float(shares[best]))
         return Suggestion(coordinate=min(history.low + x * history.width, history.high), reason=reason, score=0.0)
 
-    def _peaks(self, curves: Curves) -> tuple[Reals, slice | NDArray[np.intp]]:
-        """Return where paths have their maximum, and which paths: all, or each as often as the prior says."""
+    def _peaks(self, curves: Curves) -> Reals:
+        """Return where paths have their maximum, of each path as often as the prior says."""
         peaks = curves.peaks()
-        which = slice(None) if self._known is None else self._known.drawn(peaks)
-        return peaks[which], which
+        return peaks if self._known is None else peaks[self._known.drawn(peaks)]
 
     def _informative(self, n: int, waiting: list[float]) -> list[Suggestion]:
         known = [*self.history.measured, *waiting]
@@ -186,31 +167,17 @@ class GaussianProcess(HistorySteerer):
         while len(chosen) < n:
             taken = self._x([*waiting, *(suggestion.coordinate for suggestion in chosen)])
             free = np.ones(len(x), bool)
-            if not crowded or self.reach is None:
+            if not crowded:
                 free = _distance(x, taken) > 0.5 / (self.grid - 1)
             if not free.any():
                 break
             free = self._fresh(x, free, [*known, *(suggestion.coordinate for suggestion in chosen)])
-            peaks, which = self._peaks(curves)
-            if self.reach is not None:
-                score = self._reweighted_gain(x, peaks, taken, self.reach) / cost
-                best = int(np.where(free, score, -np.inf).argmax())
-                spread = self.history.width * peaks.std()
-                reason = f"adds most at the peak, {with_error(float(self._at(peaks).mean()), spread)}"
-                worth = float(score[best])
-            elif _located(peaks):
-                after = _expected_error(peaks, curves.measurements(noise)[:, which])
-                score = (peaks.std() - after) / cost
-                best = int(np.where(free, score, -np.inf).argmax())
-                error = self.history.width * np.array([peaks.std(), after[best]])
-                reason = f"expected to bring the error on the peak from {error[0]:.2g} to {error[1]:.2g}"
-                worth = float(score[best]) * self.history.width
-            else:
-                empty = _distance(x, np.concatenate([[0.0, 1.0], self._x(self.history.measured), taken]))
-                best = int(np.where(free, np.round(empty, 9), -np.inf).argmax())
-                reason, worth = f"the peak is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
-                score = empty
-            found = Suggestion(coordinate=float(self._at(x[best])), reason=reason, score=worth)
+            peaks = self._peaks(curves)
+            score = self._reweighted_gain(x, peaks, taken) / cost
+            best = int(np.where(free, score, -np.inf).argmax())
+            peak = with_error(float(self._at(peaks).mean()), self.history.width * peaks.std())
+            reason = f"adds most at the peak, {peak}"
+            found = Suggestion(coordinate=float(self._at(x[best])), reason=reason, score=float(score[best]))
             chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))
             if len(chosen) < n:
                 curves.believe(best, noise)
@@ -238,13 +205,13 @@ class GaussianProcess(HistorySteerer):
         """
         if self._known is None or len(distinct(there, self.history.width)) >= self.initial:
             return free
-        apart = max(LEAST_APART, (self.reach or 0.0) / self.history.width / 2)
+        apart = max(LEAST_APART, self.reach / self.history.width / 2)
         new = free & (_distance(x, self._x(there)) > apart)
         return new if new.any() else free
 
-    def _reweighted_gain(self, x: Reals, peaks: Reals, taken: Reals, reach: float) -> Reals:
+    def _reweighted_gain(self, x: Reals, peaks: Reals, taken: Reals) -> Reals:
         """Return, for each candidate, how much one block there lowers n^(-1/2) at the peak, on average over peaks."""
-        width = reach / self.history.width
+        width = self.reach / self.history.width
         # Even quantiles rather than draws: the same for every ask.
         peaks = peaks + FLANKS * width * _normal_quantiles(len(peaks))
         seen = self._seen()
@@ -332,13 +299,6 @@ def _nearest(x: Reals, others: Sequence[float] | Reals) -> NDArray[np.intp]:
     return np.asarray(np.abs(x[None, :] - np.asarray(others, np.float64)[:, None]).argmin(axis=1), np.intp)
 
 
-def _expected_error(peaks: Reals, outcomes: Reals) -> Reals:
-    """Return, for each candidate, the mean over bins of its outcomes of the peaks' standard deviation in the bin."""
-    count = len(peaks) // BINS
-    order = np.argsort(outcomes[:, : BINS * count], axis=1)
-    return np.asarray(peaks[order].reshape(len(outcomes), BINS, count).std(axis=2).mean(axis=1))
-
-
 def _near(x: Reals, others: Reals, width: float) -> Reals:
     """Return what reweighting over the distance of x and others leaves of the samples: exp(-(distance / width)^2)."""
     return np.asarray(np.exp(-(((x[:, None] - others[None, :]) / width) ** 2)))
@@ -350,12 +310,6 @@ def _normal_quantiles(n: int) -> Reals:
     normal = NormalDist()
     quantiles = np.array([normal.inv_cdf((i + 0.5) / n) for i in range(n)])
     return quantiles[np.random.default_rng(n).permutation(n)]
-
-
-def _located(peaks: Reals) -> bool:
-    """Return whether the maximum is known well enough to be sharpened; one at an end may well lie beyond it."""
-    at_end = (peaks <= 0) | (peaks >= 1)
-    return bool(peaks.std() < LOCATED and at_end.mean() < 0.5)
 
 
 def _distance(x: Reals, others: Reals) -> Reals:

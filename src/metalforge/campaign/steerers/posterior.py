@@ -99,10 +99,6 @@ class Curves:
         """Return the place of each path's maximum."""
         return find_peaks(self.grid, self.paths[: len(self.grid)])
 
-    def measurements(self, noise: float) -> Reals:
-        """Return what a measurement at each x would give on each path, with noise of this variance."""
-        return np.asarray(self.paths + np.sqrt(noise) * self._rng.normal(size=self.paths.shape))
-
     def believe(self, index: int, noise: float) -> None:
         """Take a measurement at x[index] as made, with the outcome that is expected (kriging believer).
 

@@ -1,18 +1,8 @@
 """Points chosen without looking at the values, the baselines every steerer must beat: evenly, or in the widest gap."""
 
-from collections.abc import Iterator, Sequence
-from itertools import count
-from math import ceil
+from collections.abc import Sequence
 
 from metalforge.core import HistorySteerer, SpecError, Suggestion, find_largest_gaps
-
-SPACING = 2.5
-"""Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""
-
-
-def even_points(low: float, high: float, reach: float) -> int:
-    """Return how many points of an even scan can be joined, where a run can be reweighted as far as `reach`."""
-    return ceil((high - low) / (SPACING * reach))
 
 
 def van_der_corput(index: int) -> float:
@@ -29,17 +19,17 @@ def van_der_corput(index: int) -> float:
 
 
 class Uniform(HistorySteerer):
-    """Ever finer halves of the range, or the middles of `points` equal cells; each place as much as the others.
+    """The middles of `points` equal cells, each as much as the others.
 
-    With `points` the cells are visited in the order of the van der Corput sequence, so a scan that ends early is
-    still nearly even, and then again: where least was spent, the earlier of the sequence first. A chain that went on
-    has cost more, which is how a second round is known from the first.
+    They are visited in the order of the van der Corput sequence, so a scan that ends early is still nearly even, and
+    then again: where least was spent, the earlier of the sequence first. A chain that went on has cost more, which is
+    how a second round is known from the first.
     """
 
     name = "uniform"
 
-    def __init__(self, low: float, high: float, *, points: int | None = None) -> None:
-        if points is not None and points < 1:
+    def __init__(self, low: float, high: float, *, points: int) -> None:
+        if points < 1:
             raise SpecError(f"`points` must be at least 1. Got {points}")
         super().__init__(low, high)
         self.points = points
@@ -51,29 +41,19 @@ class Uniform(HistorySteerer):
         typical = sum(one.cost for one in seen) / len(seen) if seen else 1.0
         spent = [(one.coordinate, one.cost) for one in seen]
         spent += [(coordinate, typical or 1.0) for coordinate in self.history.asked(n, pending)]
+        # Never beyond an end by rounding.
+        low, width, high = self.history.low, self.history.width, self.history.high
+        cells = sorted(range(self.points), key=van_der_corput)
+        grid = [min(low + (cell + 0.5) / self.points * width, high) for cell in cells]
         chosen: list[Suggestion] = []
         for _ in range(n):
-            coordinate = self._next(spent)
+            # The first of the least, as `min` gives it.
+            coordinate = min(grid, key=lambda place: self._cost(place, spent))
             again = any(self.history.same(coordinate, place) for place, _ in spent)
-            reason = ("more of" if again else "next of") + (" an even grid" if self.points else " an even refinement")
+            reason = ("more of" if again else "next of") + " an even grid"
             chosen.append(Suggestion(coordinate=coordinate, reason=reason))
             spent.append((coordinate, typical or 1.0))
         return chosen
-
-    def _next(self, spent: list[tuple[float, float]]) -> float:
-        if self.points is None:
-            # Among the first len(spent) + 1 places of the sequence at least one was not visited.
-            return next(b for b in self._halves() if not any(self.history.same(b, place) for place, _ in spent))
-        grid = [self._at((cell + 0.5) / self.points) for cell in sorted(range(self.points), key=van_der_corput)]
-        # The first of the least, as `min` gives it.
-        return min(grid, key=lambda coordinate: self._cost(coordinate, spent))
-
-    def _halves(self) -> Iterator[float]:
-        return (self._at(van_der_corput(index)) for index in count(1))
-
-    def _at(self, fraction: float) -> float:
-        # Never beyond an end by rounding.
-        return min(self.history.low + fraction * self.history.width, self.history.high)
 
     def _cost(self, coordinate: float, spent: list[tuple[float, float]]) -> float:
         return sum(cost for place, cost in spent if self.history.same(coordinate, place))
