@@ -19,6 +19,7 @@ import onnx
 from onnx import helper
 from safetensors.numpy import load
 
+from metalforge.core.errors import MetalforgeError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.deployed import deploy, record
 from metalforge.hybrid.model.onnx_import import load_onnx
@@ -350,11 +351,11 @@ def plan_changed(data: bytes, rng: random.Random) -> bytes:
     one, key = rng.choice(places)
     old = one[key]
     if isinstance(old, dict | list) or rng.random() < 0.2:
-        one[key] = rng.choice([None, [], {}, 0, "x", {"%is": "Node", "fields": {}}, {"%onnx": "a0"}, {"%array": "a1"}])
+        one[key] = rng.choice([None, [], {}, 0, "x", {"Add": {}}, {"onnx": "a0"}, {"network": "a0"}, {"array": "a1"}])
     else:
         one[key] = _value(old, rng) if old is not None else rng.choice([0, "x", []])
     arrays = load(data)
-    with suppress(msgspec.MsgspecError, KeyError):
+    with suppress(msgspec.MsgspecError, MetalforgeError, KeyError):
         model = msgspec.convert(found["model"], record.EsnRecord | record.PlanFile)
         below = (
             tensors.arrays_digest(b"", arrays) if isinstance(model, record.PlanFile) else texts[tensors.ENTRY].encode()

@@ -13,7 +13,7 @@ from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
 from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOutOp, FullyConnectedOp, TemporalIntegration
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.candidates import JobCandidate
-from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob, program_name
+from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import PlanRecord
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
@@ -110,16 +110,7 @@ def test_the_search_finds_the_best_of_all_sets(gains, covers, capacity, must):
 
 
 def _candidate(nodes, gain):
-    job = DeviceJob(
-        name=program_name(nodes),
-        nodes=tuple(nodes),
-        programs=(),
-        encoding=None,
-        ranges=None,
-        error=0,
-        error_bound=None,
-        positions=1,
-    )
+    job = DeviceJob(nodes=tuple(nodes), programs=(), ranges=None, error=0, error_bound=None)
     return JobCandidate(
         job=job, gain=(gain,), device=None, update=None, chip_bytes=0, whole=None, host_share=None, software=None
     )

@@ -102,13 +102,13 @@ def compile_model(
     _expect(model, MATRIX)
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
     if deployed is not None:
-        from metalforge.hybrid import deploy, plan_places
+        from metalforge.hybrid import deploy
 
         plan = compiled_plan(model, input_range, calibration, activation_bits, digits, signed, tolerance)
         programs, bound = model_programs(plan)
         made_by = {"command": "metalforge npu compile", "model": model.name}
         deploy(plan, deployed, provenance=made_by, **scaling_of(model))
-        layers, ranges = plan_places(plan), plan.record.ranges
+        layers, ranges = plan.record.ops, plan.record.ranges
         report: dict[str, Any] = {"deployed": str(deployed), "layers": layers, "ranges": ranges}
         lines = [*(f"range: {known}" for known in ranges), *map(str, layers)]
         lines.append(range_note(plan.graph, input_range, calibration))

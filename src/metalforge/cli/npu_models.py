@@ -98,9 +98,9 @@ def scaling_of(path: Path) -> dict[str, Any]:
 
 def model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
     """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    from metalforge.hybrid import plan_places, require_npu
+    from metalforge.hybrid import require_npu
 
-    require_npu(plan.graph.name, plan_places(plan))
+    require_npu(plan.graph.name, plan.record.ops)
     programs = tuple(program for job in plan.jobs for program in job.programs)
     return programs, max(float(job.error_bound.max()) for job in plan.jobs)
 

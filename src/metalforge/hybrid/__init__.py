@@ -13,7 +13,7 @@ from metalforge.core import on_demand
 if TYPE_CHECKING:
     from .deployed import Deployed, deploy, load
     from .deployed.model import DeployedPlan
-    from .deployed.placement import expect_one_source, plan_places, require_npu, with_ranges
+    from .deployed.placement import expect_one_source, require_npu, with_ranges
     from .deployed.reader import deployed_profile
     from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from .model.inputs import loaded
     from .model.onnx_import import load_onnx
     from .model.opening import as_graph, expect_model
+    from .routing.candidates import DEFAULT_TOLERANCE
     from .routing.encodings import encoding_of, precision_of
     from .routing.plan import Plan, remarks, table
     from .routing.ranges import line_ranges
-    from .routing.router import DEFAULT_TOLERANCE, OperationRouter
+    from .routing.router import OperationRouter
     from .routing.rules import SEED_TABLE
     from .running.device_matrix import DeviceFallbackWarning, DeviceMatrix
     from .running.executor import HybridExecutor

@@ -1,7 +1,11 @@
 """Files of the deployed format that are kept: they must give the same outputs for the same inputs.
 
-No version has been released. Until then the format may change: `deployed-v1.safetensors` was sealed again when the
-layout of series was added to its record.
+No version has been released. Until then the format may change. The plan is that of the network:
+
+    weights = load_weights("deployed-v1.safetensors")
+    plan = OperationRouter(objective="hw_only").plan(graph_from_esn(weights))
+    scaling = {"features": weights.features, "heads": weights.heads}
+    deploy(plan, "deployed-v1.mfd", provenance={"from": "the first version"}, **scaling)
 """
 
 from pathlib import Path

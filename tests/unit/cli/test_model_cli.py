@@ -233,7 +233,7 @@ def test_a_quantised_model_brings_its_ranges(models, activations):
 )
 def test_the_precision_of_a_model_is_the_one_that_was_asked_for(models, model, options, precision):
     made = json.loads(call("npu", "compile", model, "-o", "o.mfd", *options, "--json", cwd=models).stdout)
-    assert {row["precision"] for row in made["layers"]} - {""} == {precision}
+    assert {row["encoding"] for row in made["layers"]} - {""} == {precision}
     line = ("npu", "explain", model, "--objective", "hw_only", "--profile", "akd1000-published", *options, "--json")
     (plan,) = json.loads(call(*line, cwd=models).stdout)
     assert {row["encoding"] for row in plan["ops"]} - {""} == {precision}

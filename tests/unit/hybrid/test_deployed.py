@@ -236,23 +236,31 @@ def test_damage_is_found(found, tmp_path, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda plan: plan["graph"]["fields"].pop("nodes"), "no plan"),
-        (lambda plan: plan["graph"]["fields"].update(nodes=[]), "at least one"),
-        (lambda plan: plan["jobs"][0]["fields"].update(nodes=["nothing"]), "no node"),
-        (lambda plan: plan["jobs"][0]["fields"].update(ranges={"%array": "a99", "dtype": "<f8"}), "no plan"),
-        (lambda plan: plan.update(graph={"%is": "Popen", "fields": {}}), "record of a plan"),
-        (lambda plan: plan.update(graph={"%code": "1 + 1"}), "no kind"),
+        (lambda plan: plan["graph"].pop("nodes"), "no plan"),
+        (lambda plan: plan["graph"].update(nodes=[]), "at least one"),
+        (lambda plan: plan["graph"]["nodes"][0]["op"].update(Add={}), "no plan"),
+        (lambda plan: plan["graph"]["nodes"][0].update(op={"Popen": {}}), "op"),
+        (lambda plan: plan["graph"]["nodes"][0].update(op={"Elementwise": {"function": {"array": "a0"}}}), "no plan"),
+        (lambda plan: plan["graph"]["nodes"][0].update(op={"Concat": {"axis": "1"}}), "no plan"),
+        (lambda plan: plan["graph"]["nodes"][0]["op"]["FullyConnectedOp"].update(bias={"%code": "1 + 1"}), "no kind"),
+        (lambda plan: plan["graph"]["nodes"][0]["op"]["FullyConnectedOp"].update(weights=None), "no plan"),
+        (lambda plan: plan["jobs"][0].update(nodes=["nothing"]), "no node"),
+        (lambda plan: plan["jobs"][0].update(nodes=["out"]), "does not fit"),
+        (lambda plan: plan["jobs"][0].update(error_bound="a99"), "no plan"),
+        (lambda plan: plan["jobs"][0].update(blocks=[]), "does not fit"),
+        (lambda plan: plan["jobs"][0].update(offset=plan["jobs"][0]["error_bound"]), "no plan|does not fit"),
         (lambda plan: plan.update(profile="akd9000"), "profile"),
     ],
 )
 def test_a_forged_plan_is_refused(found, tmp_path, change, message):
     """With a checksum that is right: whoever writes a file can write that, too."""
-    from metalforge.hybrid.deployed import record
+    from metalforge.hybrid.deployed import plan_file, record
 
     kept, arrays = record.read_entry(found[0] / "net.mfd")
     plan = msgspec.json.decode(msgspec.json.encode(kept.plan))
     change(plan)
-    record.write_plan(msgspec.structs.replace(kept, plan=plan), arrays, tmp_path / "forged.mfd")
+    forged = msgspec.convert(plan, plan_file.StoredPlan)
+    record.write_plan(msgspec.structs.replace(kept, plan=forged), arrays, tmp_path / "forged.mfd")
     with pytest.raises(MetalforgeError, match=message):
         load(tmp_path / "forged.mfd")
 

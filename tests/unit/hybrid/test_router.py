@@ -21,7 +21,7 @@ from metalforge.hybrid.model.ops import (
     TemporalIntegration,
 )
 from metalforge.hybrid.routing.candidates import JobCandidate
-from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, program_name
+from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.rules import npu_verdict
 from metalforge.substrates.npu.quantize import quantize
@@ -391,16 +391,7 @@ def test_integers_too_wide_for_three_digits_are_refused():
 
 
 def candidate(nodes, *gain):
-    job = DeviceJob(
-        name=program_name(nodes),
-        nodes=tuple(nodes),
-        programs=(),
-        encoding=None,
-        ranges=None,
-        error=0,
-        error_bound=None,
-        positions=1,
-    )
+    job = DeviceJob(nodes=tuple(nodes), programs=(), ranges=None, error=0, error_bound=None)
     return JobCandidate(
         job=job, gain=gain, device=None, update=None, chip_bytes=0, whole=None, host_share=None, software=None
     )

@@ -17,8 +17,8 @@ from metalforge.hybrid.model.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
-from metalforge.hybrid.routing.jobs import ChainStage, build_linear, compile_chain
+from metalforge.hybrid.routing.encodings import encoding_options
+from metalforge.hybrid.routing.jobs import build_chain, build_linear, one_after_another
 from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, line_ranges, measured, observe
 from metalforge.hybrid.routing.transforms import (
     merge_siblings,
@@ -70,13 +70,13 @@ def test_real_and_quantised_siblings_are_not_put_together():
 def test_merged_rows_are_found_again_by_name():
     rng = np.random.default_rng(5)
     parts = {name: rng.normal(size=(rows, 4)) for name, rows in (("a", 2), ("b", 1), ("c", 3))}
-    merged, spans = merge_siblings(list(parts.items()))
+    spans = dict(zip(parts, one_after_another(map(len, parts.values())), strict=True))
+    merged = merge_siblings(list(parts.values()))
     assert all(np.array_equal(merged[spans[name]], parts[name]) for name in parts)
-    integers, spans = merge_siblings([(name, quantize(matrix, 8, per="tensor")) for name, matrix in parts.items()])
+    integers = merge_siblings([quantize(matrix, 8, per="tensor") for matrix in parts.values()])
     assert isinstance(integers, Quantized)
     for name, matrix in parts.items():
-        span = spans[name]
-        assert np.allclose(integers.dequantize()[span], quantize(matrix, 8, per="tensor").dequantize())
+        assert np.allclose(integers.dequantize()[spans[name]], quantize(matrix, 8, per="tensor").dequantize())
 
 
 def test_chains_are_layers_with_bounded_relus_between_them():
@@ -230,8 +230,9 @@ def test_predicted_errors_are_the_measured_ones(nonnegative, largest):
     matrix = rng.normal(size=(40, 60))
     x = rng.uniform(0 if nonnegative else -largest, largest, (500, 60))
     value = spread(60, largest, nonnegative=nonnegative)
-    for encoding, predicted in encoding_options(matrix, value):
-        job = build_linear(["w"], matrix, value, encoding, predicted)
+    for option in encoding_options(matrix, value):
+        encoding, predicted = option
+        job = build_linear({"w": slice(0, 40)}, matrix, value, option)
         y = job.blocks[0].run(x)
         measured = np.sqrt(np.mean((y - x @ matrix.T) ** 2) / np.mean((x @ matrix.T) ** 2))
         # Inputs of one sign have outputs that do not average out, so less is predicted than measured here.
@@ -254,26 +255,15 @@ def test_integers_keep_as_many_digits_as_they_need():
     assert {o.encoding.digits for o in encoding_options(quantize(weights.dequantize(), 4), spread(6))} == {1}
 
 
-def test_the_cheapest_encoding_within_the_tolerance_wins():
-    options = encoding_options(np.random.default_rng(14).normal(size=(20, 30)), spread(30))
-
-    def few_rows(encoding):
-        return encoding.activation_bits, encoding.digits
-
-    def few_units(encoding):
-        return encoding.digits, encoding.activation_bits
-
-    assert cheapest(options, 1e-2, few_rows).encoding.activation_bits == 8
-    assert cheapest(options, 0.2, few_units).encoding.digits == 1
-    assert cheapest(options, 1e-9, few_rows) is None
-    for tolerance in (0.2, 0.05, 1e-2, 1e-3):
-        option = cheapest(options, tolerance, few_rows)
-        assert option.error <= tolerance
-        assert not [o for o in options if o.error <= tolerance and few_rows(o.encoding) < few_rows(option.encoding)]
-    assert finest(options).error == min(o.error for o in options)
-
-
 # Chains.
+
+
+RELU = Elementwise(function="bounded_relu")
+
+
+def compiled_chain(x, *ops, digits=1):
+    graph = chain(*ops, inputs=x.largest.size, dtype="float64")
+    return build_chain(graph, [node.name for node in graph.nodes], x, digits=digits)
 
 
 @pytest.mark.parametrize("rectified", [False, True])
@@ -282,11 +272,10 @@ def test_a_chain_is_within_its_bound_and_near_its_prediction(rectified, nonnegat
     rng = np.random.default_rng(15)
     w, v = rng.normal(size=(24, 16)) / 4, rng.normal(size=(5, 24)) / 5
     b, c = rng.normal(size=24) / 4, rng.normal(size=5) / 4
-    stages = [
-        ChainStage(name="a", weights=w, bias=b, rectified=True),
-        ChainStage(name="b", weights=v, bias=c, rectified=rectified),
-    ]
-    compiled = compile_chain("c", stages, spread(16, 1.5, nonnegative=nonnegative), digits=2)
+    layers = FullyConnectedOp(weights=w, bias=b), RELU, FullyConnectedOp(weights=v, bias=c)
+    compiled = compiled_chain(
+        spread(16, 1.5, nonnegative=nonnegative), *layers, *([RELU] if rectified else []), digits=2
+    )
     x = rng.uniform(0 if nonnegative else -1.5, 1.5, (1000, 16))
     wanted = np.clip(x @ w.T + b, 0, 1) @ v.T + c
     wanted = np.clip(wanted, 0, 1) if rectified else wanted
@@ -302,7 +291,7 @@ def test_a_rectified_layer_on_the_grid_is_exact_to_its_rounding():
     weights = rng.integers(-7, 8, (6, 10)) / 70.0
     weights[:, 0] = 0.1
     x = rng.integers(-7, 8, (300, 10)) / 7.0
-    compiled = compile_chain("c", [ChainStage(name="a", weights=weights, bias=None, rectified=True)], spread(10))
+    compiled = compiled_chain(spread(10), FullyConnectedOp(weights=weights), RELU)
     found = compiled.decode(run_program(compiled.programs[0], compiled.encode(x)))
     step = 1 / (15 * weights[0, 0] / 7 / 7)
     steeper = step / (np.floor(16 * step) / 16) - 1  # the chip floors its steps to sixteenths
@@ -311,28 +300,18 @@ def test_a_rectified_layer_on_the_grid_is_exact_to_its_rounding():
 
 
 @pytest.mark.parametrize(
-    ("stages", "words"),
+    ("ops", "words"),
     [
-        (
-            [ChainStage(name="a", weights=np.eye(2), bias=None, rectified=False)] * 2,
-            "every layer of a chain but the last",
-        ),
-        ([ChainStage(name="a", weights=1e3 * np.eye(2), bias=None, rectified=True)], "scale the weights"),
-        (
-            [ChainStage(name="a", weights=1e-2 * np.eye(2), bias=np.full(2, 1e9), rectified=True)],
-            "bias needs thresholds",
-        ),
+        ([FullyConnectedOp(weights=np.eye(2))] * 2, "bounded ReLU"),
+        ([FullyConnectedOp(weights=1e3 * np.eye(2)), RELU], "scale the weights"),
+        ([FullyConnectedOp(weights=1e-2 * np.eye(2), bias=np.full(2, 1e9)), RELU], "bias needs thresholds"),
+        ([FullyConnectedOp(weights=np.ones((1, 6000))), RELU], "could saturate"),
     ],
 )
-def test_what_the_chip_cannot_hold_is_refused_with_the_reason(stages, words):
+def test_what_the_chip_cannot_hold_is_refused_with_the_reason(ops, words):
+    inputs = ops[0].weights.shape[1]
     with pytest.raises(ProgramError, match=words):
-        compile_chain("c", stages, spread(2))
-
-
-def test_a_layer_that_could_saturate_is_in_no_chain():
-    wide = ChainStage(name="a", weights=np.ones((1, 6000)), bias=None, rectified=True)
-    with pytest.raises(ProgramError, match="could saturate"):
-        compile_chain("c", [wide], spread(6000, 1e-3))
+        compiled_chain(spread(inputs, 1.0 if inputs == 2 else 1e-3), *ops)
 
 
 def test_update_ops_name_their_targets():

@@ -20,13 +20,13 @@ from metalforge.hybrid.esn.paths import DevicePath
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Outputs, as_series_of
 from metalforge.hybrid.routing.encodings import precision_of
-from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.plan import OpPlan, Plan
 from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir import EsnWeights, Layout, head_values, side_by_side, steps_first
 from metalforge.substrates import NpuDevice
 
-from .placement import LayerPlace, plan_places, scaled_inputs
+from .placement import scaled_inputs
 from .plan_file import frozen
 from .record import EsnRecord, Label, PlanFile, write_network, write_plan
 
@@ -50,7 +50,7 @@ class Deployed(Closing):
         """Return what the model says of raw inputs, from rest."""
 
     @abstractmethod
-    def places(self) -> tuple[LayerPlace, ...]:
+    def places(self) -> tuple[OpPlan, ...]:
         """Return where each layer runs."""
 
     @property
@@ -118,21 +118,21 @@ class DeployedEsn(Deployed):
             return said[0]
         return np.stack(said) if form == "array" else said
 
-    def places(self) -> tuple[LayerPlace, ...]:
+    def places(self) -> tuple[OpPlan, ...]:
         """Return where the reservoir and the readout run; bias, activation and leak are always the host's."""
         software = self.record.mode == "software"
         precision = "" if software else self.record.precision or "W4A4"
-        reservoir = LayerPlace(
-            layer="reservoir",
+        reservoir = OpPlan(
+            op="reservoir",
             kind="recurrent_step",
             substrate="software" if software else "npu+software",
-            precision=precision,
+            encoding=precision,
             reason=self._reason if software else "",
         )
         if self.esn.weights.w_out is None:
             return (reservoir,)
         why = "the readout of a network is not quantised"
-        return reservoir, LayerPlace(layer="readout", kind="fully_connected", substrate="software", reason=why)
+        return reservoir, OpPlan(op="readout", kind="fully_connected", substrate="software", reason=why)
 
     @property
     def clipped(self) -> int:
@@ -196,9 +196,9 @@ class DeployedPlan(Deployed):
         self.plan = plan
         self.executor = HybridExecutor(plan, device, on_device_failure=on_device_failure)
 
-    def places(self) -> tuple[LayerPlace, ...]:
+    def places(self) -> tuple[OpPlan, ...]:
         """Return where each op of the plan runs."""
-        return plan_places(self.plan)
+        return self.plan.record.ops
 
     @property
     def clipped(self) -> int:

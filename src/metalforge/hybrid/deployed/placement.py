@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from metalforge.core import FeatureSchema, PathLike, PlacementError, SpecError
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import load_inputs
 from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentStep
-from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.plan import OpPlan
 from metalforge.hybrid.routing.ranges import find_ranges
-from metalforge.hybrid.routing.rules import Substrate
 
 ALLOW_HOST = "`--allow-host`, or `allow_host=True`, accepts the host"
 
@@ -28,44 +25,10 @@ class UnknownRangeError(SpecError):
         )
 
 
-class LayerPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where one layer runs, and why it does not run on the NPU where it does not."""
-
-    layer: str
-    kind: str
-    substrate: Substrate
-    precision: str = ""
-    """Of its weights and inputs on the NPU, such as W8A8."""
-    reason: str = ""
-    beyond: int = 0
-    """Numbers of the calibration data beyond its ranges."""
-
-    def __str__(self) -> str:
-        """Return the place in a line."""
-        where = f"{self.substrate} {self.precision}".strip()
-        beyond = f"{self.beyond} numbers of the calibration data beyond its ranges" if self.beyond else ""
-        return f"{self.layer} ({self.kind}): {', '.join(filter(None, [where, self.reason, beyond]))}"
-
-
-def plan_places(plan: Plan) -> tuple[LayerPlace, ...]:
-    """Return where each op of a plan runs."""
-    return tuple(
-        LayerPlace(
-            layer=row.op,
-            kind=row.kind,
-            substrate=row.substrate,
-            precision=row.encoding,
-            reason="" if row.job else row.reason,
-            beyond=row.beyond,
-        )
-        for row in plan.record.ops
-    )
-
-
-def require_npu(name: str, places: Sequence[LayerPlace], hint: str = "") -> None:
+def require_npu(name: str, places: Sequence[OpPlan], hint: str = "") -> None:
     """Raise `PlacementError` where no layer runs on the NPU, with the reason of each and one more hint."""
-    if not any(place.precision for place in places):
-        reasons = "; ".join(f"{place.layer}: {place.reason}" for place in places)
+    if not any(place.encoding for place in places):
+        reasons = "; ".join(f"{place.op}: {place.reason}" for place in places)
         raise PlacementError(
             f"no layer of `{name}` runs on the NPU: {reasons}"
             f"\nhint: `metalforge npu explain` tells what would help{'; ' * bool(hint)}{hint}"

@@ -1,226 +1,188 @@
-"""A plan as data: its graph, its compiled jobs and its record become one JSON value and arrays by name, and back.
+"""A plan as data: its graph, its record, and the programs of its jobs as they are on the chip, and back.
 
 Nothing is planned or compiled again when it is read: prices of another machine, or another version's way to quantise,
-do not change what a deployed model computes. Records are dataclasses and are written field by field; what is no
-plain value is an object with one key that begins with `%`. Equal objects that are shared are written once.
+do not change what a deployed model computes. Numbers are arrays by name beside the record. An op is an object with its
+class for a key. A field of it that is no plain value is an object too: an `array`, `integers`, a `network` (a weights
+file) or a part of a model in `onnx`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from tempfile import NamedTemporaryFile
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
-from scipy.sparse import csr_array
 
-from metalforge.core import Array, FeatureSchema, HeadLayout, SpecError, find
+from metalforge.core import Array, MetalforgeError, SpecError, find
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.onnx_import.host import HostPart
-from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
+from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob, one_after_another
 from metalforge.hybrid.routing.plan import Plan, PlanRecord
-from metalforge.reservoir import BlockSparse, EsnWeights, Ranges
-from metalforge.substrates import CompiledLinear, Encoding, Ladder, Program, Quantized, wire
+from metalforge.reservoir import EsnWeights, tensors
+from metalforge.substrates import Quantized, joined, wire
 from metalforge.substrates import profile as find_profile
 
 Arrays = dict[str, Array]
 
 
-def _ops(kind: type[ops.Op] = ops.Op) -> list[type]:
+def _ops(kind: type[ops.Op] = ops.Op) -> list[type[ops.Op]]:
     return [one for below in kind.__subclasses__() for one in (below, *_ops(below))]
 
 
-_RECORDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *_ops(),
-        OpGraph,
-        Node,
-        LinearJob,
-        ChainJob,
-        CompiledLinear,
-        Ladder,
-        Encoding,
-        Quantized,
-        EsnWeights,
-        Ranges,
-        BlockSparse,
-    )
-}
-_STRUCTS: dict[str, type[msgspec.Struct]] = {"FeatureSchema": FeatureSchema, "HeadLayout": HeadLayout}
-_NARROW = (np.int8, np.int16, np.int32)
+OPS = {kind.__name__: kind for kind in _ops()}
 
 
-def frozen(plan: Plan) -> tuple[Any, Arrays]:
-    """Return a plan as a JSON value and arrays by name."""
+class _Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Blocks of programs, which are arrays by name, as the bound and the offset of a chain are."""
+
+    nodes: tuple[str, ...]
+    blocks: tuple[tuple[str, ...], ...]
+    error: float
+    error_bound: str
+    beyond: int
+    offset: str | None = None
+
+
+class StoredPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A plan without its arrays."""
+
+    profile: str
+    graph: dict[str, Any]
+    jobs: tuple[_Job, ...]
+    record: PlanRecord
+
+
+def frozen(plan: Plan) -> tuple[StoredPlan, Arrays]:
+    """Return a plan as a record and arrays by name."""
     writer = _Writer()
-    found = {"graph": writer.value(plan.graph), "jobs": writer.value(plan.jobs)}
-    return found | {"record": msgspec.to_builtins(plan.record), "profile": plan.profile.name}, writer.arrays
+    graph, jobs = writer.value(plan.graph), tuple(map(writer.job, plan.jobs))
+    return StoredPlan(profile=plan.profile.name, graph=graph, jobs=jobs, record=plan.record), writer.arrays
 
 
-def thawed(found: Any, arrays: Arrays) -> Plan:
+def thawed(stored: StoredPlan, arrays: Arrays) -> Plan:
     """Return the plan; raises `SpecError` for what `frozen` did not write."""
+    reader = _Reader(arrays)
     try:
-        reader = _Reader(arrays)
-        graph, jobs = reader.value(found["graph"]), reader.value(found["jobs"])
-        record = msgspec.convert(found["record"], PlanRecord)
-        if not isinstance(graph, OpGraph) or not all(isinstance(job, DeviceJob) for job in jobs):
-            raise SpecError("a plan is a graph and its jobs")
-        for job in jobs:
-            _check_job(job, graph)
-        return Plan(graph=graph, jobs=jobs, record=record, profile=find_profile(str(found["profile"])))
-    except (TypeError, KeyError, AttributeError, IndexError, msgspec.MsgspecError) as error:
+        graph = msgspec.convert(stored.graph, OpGraph, dec_hook=reader.op)
+        jobs = tuple(reader.job(job, graph) for job in stored.jobs)
+        return Plan(graph=graph, jobs=jobs, record=stored.record, profile=find_profile(stored.profile))
+    except MetalforgeError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, msgspec.MsgspecError) as error:
         raise SpecError(f"no plan can be made of it ({type(error).__name__}: {error})") from error
-
-
-def _check_job(job: DeviceJob, graph: OpGraph) -> None:
-    """Raise where a job does not fit the nodes that it says it computes."""
-    first, last = graph[job.nodes[0]], graph[job.nodes[-1]]
-    reads = sum(graph.shapes[value][-1] or 0 for value in first.inputs[:1])
-    if isinstance(first.op, ops.RecurrentStep):
-        reads += first.op.weights.units
-    widths = {name: graph.shapes[graph[name].outputs[0]][-1] for name in job.nodes}
-    spans = job.spans if isinstance(job, LinearJob) else {last.name: slice(0, job.programs[0].outputs)}
-    fits = all(span.stop - span.start == widths[name] for name, span in spans.items())
-    if job.ranges.shape != (reads,) or not fits:
-        raise SpecError(f"job `{job.name}` does not fit the nodes {', '.join(job.nodes)}")
-
-
-@cache
-def _hints(record: type) -> dict[str, Any]:
-    """Return the types of a record's fields, by name."""
-    return get_type_hints(record)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that a field has: a dataclass takes whatever it is given."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inside)
-    if origin is Literal:
-        return value in inside
-    if origin is tuple:
-        each = inside[:1] * len(value) if isinstance(value, tuple) and inside[-1:] == (...,) else inside
-        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
-    if origin in (dict, Mapping):
-        return isinstance(value, Mapping) and all(_fits(k, inside[0]) and _fits(v, inside[1]) for k, v in value.items())
-    kind = origin or hint
-    if kind is Callable or isinstance(kind, str):
-        return callable(value) or isinstance(kind, str)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return value in list(kind)
-    if kind in (int, float):
-        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) if isinstance(kind, type) else True
 
 
 class _Writer:
     def __init__(self) -> None:
         self.arrays: Arrays = {}
-        self._known: dict[int, tuple[Any, str]] = {}
-        """Arrays and programs by identity, each kept so that its identity stays its own."""
+
+    def job(self, job: DeviceJob) -> _Job:
+        blocks = [block.programs for block in job.blocks] if isinstance(job, LinearJob) else [job.programs]
+        return _Job(
+            nodes=job.nodes,
+            blocks=tuple(tuple(self._bytes(wire.to_bytes(program)) for program in block) for block in blocks),
+            error=job.error,
+            error_bound=self._array(job.error_bound),
+            beyond=job.beyond,
+            offset=self._array(job.offset) if isinstance(job, ChainJob) else None,
+        )
 
     def value(self, given: Any) -> Any:
         match given:
-            case None | bool() | int() | float() | str():
-                return given.value if isinstance(given, Enum) else given
-            case np.generic():
-                return given.item()
-            case tuple() | list():
-                return [self.value(one) for one in given]
-            case slice():
-                return {"%slice": [given.start, given.stop]}
+            case OpGraph() | Node():
+                return self._fields(given)
+            case ops.Op():
+                return {type(given).__name__: self._fields(given)}
             case np.ndarray():
-                return {"%array": self._kept(given, given), "dtype": given.dtype.str}
-            case Program():
-                return {"%program": self._kept(given, np.frombuffer(wire.to_bytes(given), np.uint8))}
+                return {"array": self._array(given)}
+            case Quantized():
+                return {"integers": self._fields(given)}
+            case EsnWeights():
+                return {"network": self._bytes(tensors.encode(given))}
             case HostPart():
-                return {"%onnx": self._kept(given, np.frombuffer(given.model, np.uint8))}
-            case csr_array():
-                parts = [self.value(part) for part in (given.data, given.indices, given.indptr)]
-                return {"%csr": parts, "shape": list(given.shape)}
-            case Mapping():
-                return {"%map": {key: self.value(one) for key, one in given.items()}}
-            case FeatureSchema() | HeadLayout():
-                return {"%struct": type(given).__name__, "value": msgspec.to_builtins(given)}
-        name = type(given).__name__
-        if _RECORDS.get(name) is not type(given) or not is_dataclass(given):
-            raise SpecError(f"a {name} cannot be deployed: it is made of code, not of data")
-        held = {field.name: self.value(getattr(given, field.name)) for field in fields(given) if field.init}
-        return {"%is": name, "fields": held}
+                return {"onnx": self._bytes(given.model)}
+            case tuple():
+                return [self.value(one) for one in given]
+        if callable(given):
+            raise SpecError(f"a {type(given).__name__} cannot be deployed: it is made of code, not of data")
+        return msgspec.to_builtins(given)
 
-    def _kept(self, owner: Any, array: Array) -> str:
-        if id(owner) not in self._known:
-            name = f"a{len(self._known)}"
-            self._known[id(owner)] = owner, name
-            self.arrays[name] = _narrowed(array).copy(order="C")
-        return self._known[id(owner)][1]
+    def _fields(self, record: Any) -> dict[str, Any]:
+        return {field.name: self.value(getattr(record, field.name)) for field in fields(record)}
 
+    def _bytes(self, data: bytes) -> str:
+        return self._array(np.frombuffer(data, np.uint8))
 
-def _narrowed(array: Array) -> Array:
-    """Return integers in the narrowest type that holds them: most are those of four bits."""
-    if array.dtype != np.int64 or not array.size:
-        return array
-    low, high = array.min(), array.max()
-    return next((array.astype(t) for t in _NARROW if np.iinfo(t).min <= low and high <= np.iinfo(t).max), array)
-
-
-def _host_part(model: bytes) -> HostPart:
-    try:
-        return HostPart(model)
-    except Exception as error:  # of protobuf and of runtimes, which have types of their own
-        raise SpecError(f"holds a part in ONNX that cannot be opened ({error})") from error
+    def _array(self, array: Array) -> str:
+        name = f"a{len(self.arrays)}"
+        self.arrays[name] = array.copy(order="C")
+        return name
 
 
 class _Reader:
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
-        self._made: dict[str, Any] = {}
 
-    def value(self, given: Any) -> Any:
-        if isinstance(given, list):
-            return tuple(self.value(one) for one in given)
-        if not isinstance(given, dict):
-            return given
-        held: Any
-        kind, held = next(iter(given.items()), ("", None))
-        match kind:
-            case "%slice":
-                start, stop = (int(end) for end in held)
-                return slice(start, stop)
-            case "%array":
-                if (dtype := np.dtype(given["dtype"])).kind not in "biuf":
-                    raise SpecError(f"arrays of a plan hold numbers. Got {dtype}")
-                return self._arrays[held].astype(dtype, copy=False)
-            case "%program":
-                return self._once(held, wire.from_bytes)
-            case "%onnx":
-                return self._once(held, _host_part)
-            case "%csr":
-                data, indices, starts = (self.value(part) for part in held)
-                matrix = csr_array((data, indices, starts), shape=tuple(given["shape"]))
-                matrix.check_format(full_check=True)  # products trust their indices
-                return matrix
-            case "%map":
-                return {name: self.value(one) for name, one in held.items()}
-            case "%struct":
-                return msgspec.convert(given["value"], find("schema", held, _STRUCTS))
-            case "%is":
-                parts = {name: self.value(one) for name, one in given["fields"].items()}
-                made = find("record of a plan", held, _RECORDS)
-                hints = _hints(made)
-                for name, part in parts.items():
-                    if not _fits(part, hints.get(name, Any)):
-                        raise SpecError(f"`{name}` of a {held} cannot be {type(part).__name__}")
-                return made(**parts)
-        raise SpecError(f"`{kind}` is no kind of value")
+    def job(self, job: _Job, graph: OpGraph) -> DeviceJob:
+        """Return a job; raises `SpecError` where it does not fit the nodes that it says it computes."""
+        first, widths = graph[job.nodes[0]], [graph.shapes[graph[name].outputs[0]][-1] or 0 for name in job.nodes]
+        *rest, reads = graph.shapes[first.inputs[0]]
+        if isinstance(first.op, ops.RecurrentStep):
+            reads = (reads or 0) + first.op.weights.units
+        bound = self._arrays[job.error_bound]
+        common: dict[str, Any] = {"error": job.error, "beyond": job.beyond, "positions": ops.entries(tuple(rest))}
+        blocks = [[wire.from_bytes(self._bytes(name)) for name in block] for block in job.blocks]
+        gives = sum(block[0].outputs for block in blocks)
+        made: DeviceJob | None = None
+        if job.offset is None and gives == sum(widths):
+            spans = dict(zip(job.nodes, one_after_another(widths), strict=True))
+            made = replace(LinearJob.of(list(map(joined, blocks)), spans, **common), error_bound=bound)
+        elif job.offset is not None and gives == widths[-1] and self._arrays[job.offset].shape == (gives,):
+            [[program]] = blocks
+            if program.encoding.activation_bits == 4:
+                made = ChainJob.of(program, job.nodes, self._arrays[job.offset], error_bound=bound, **common)
+        if made is None or made.ranges.shape != (reads,):
+            raise SpecError(f"a job does not fit the nodes {', '.join(job.nodes)}")
+        return made
 
-    def _once(self, name: str, make: Any) -> Any:
-        if name not in self._made:
-            self._made[name] = make(self._arrays[name].astype(np.uint8, copy=False).tobytes())
-        return self._made[name]
+    def op(self, _: type, given: Any) -> ops.Op:
+        """Return an op."""
+        [(name, held)] = given.items()
+        kind = find("op", name, OPS)
+        hints = get_type_hints(kind)
+        return kind(**{field: self._value(field, hints[field], value) for field, value in held.items()})
+
+    def _value(self, name: str, hint: Any, given: Any) -> Any:
+        """Return the value of a field of this type."""
+        kinds: Sequence[Any] = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if isinstance(given, dict):
+            found = self._special(given)
+            if not any(isinstance(found, get_origin(kind) or kind) for kind in kinds):
+                raise SpecError(f"`{name}` of an op cannot be {type(found).__name__}")
+            return found
+        return None if given is None and NoneType in kinds else msgspec.convert(given, hint)
+
+    def _special(self, given: Any) -> Any:
+        match given:
+            case {"array": name}:
+                return self._arrays[name]
+            case {"integers": {"limits": limits, **parts}}:
+                arrays: dict[str, Any] = {str(part): self._special(held) for part, held in parts.items()}
+                return Quantized(limits=msgspec.convert(limits, tuple[int, int]), **arrays)
+            case {"network": name}:
+                with NamedTemporaryFile(suffix=".safetensors") as file:  # such files are read by path
+                    file.write(self._bytes(name))
+                    file.flush()
+                    return tensors.read(file.name)
+            case {"onnx": name}:
+                try:
+                    return HostPart(self._bytes(name))
+                except Exception as error:  # of protobuf and of runtimes, which have types of their own
+                    raise SpecError(f"holds a part in ONNX that cannot be opened ({error})") from error
+        raise SpecError(f"`{next(iter(given), '')}` is no kind of value")
+
+    def _bytes(self, name: str) -> bytes:
+        return self._arrays[name].astype(np.uint8, copy=False).tobytes()

@@ -9,8 +9,9 @@ from metalforge.core import Array, MetalforgeError, PathLike, SpecError, naming
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.inputs import loaded
 from metalforge.hybrid.model.onnx_import import load_onnx
+from metalforge.hybrid.routing.candidates import DEFAULT_PROFILE
 from metalforge.hybrid.routing.plan import Plan
-from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
+from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.reservoir import EsnWeights, load_weights
 from metalforge.substrates import EmulatedDevice, NpuDevice, NpuError, ProgramError
@@ -79,6 +80,8 @@ def load(
             raise SpecError(f"{file}: was compiled with its ranges\nhint: compile the model again for others")
         if isinstance(record, PlanFile):
             with naming(file):
+                if record.plan is None:
+                    raise SpecError("holds no plan")
                 found = _planned(thawed(record.plan, arrays), record, asked)
         elif compiled:
             found = _deployed(file, record, asked)
@@ -97,7 +100,9 @@ def deployed_profile(path: PathLike) -> str:
     """Return the profile of the device that the model in a file was deployed to; the default where it was to none."""
     file = _file(path)
     record = EsnRecord() if file.suffix == ".onnx" else _entry(file)[0]
-    return str(record.plan.get("profile", DEFAULT_PROFILE)) if isinstance(record, PlanFile) else record.profile
+    if isinstance(record, PlanFile):
+        return DEFAULT_PROFILE if record.plan is None else record.plan.profile
+    return record.profile
 
 
 def _file(path: PathLike) -> Path:
@@ -122,7 +127,7 @@ def _onnx(file: Path, asked: _Asked) -> DeployedPlan:
                 require_ranges(graph)
         router = OperationRouter(objective="hw_only", profile=getattr(device, "profile", DEFAULT_PROFILE))
         plan = router.plan(graph, calibration=data)
-    return _planned(plan, PlanFile(plan={}), asked)
+    return _planned(plan, PlanFile(), asked)
 
 
 def _planned(plan: Plan, record: PlanFile, asked: _Asked) -> DeployedPlan:

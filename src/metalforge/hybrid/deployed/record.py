@@ -5,7 +5,7 @@ schema and its heads, calibration in its `ranges`. The entry adds how it is run.
 """
 
 import hashlib
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from safetensors.numpy import save
@@ -13,6 +13,8 @@ from safetensors.numpy import save
 from metalforge import __version__
 from metalforge.core import Array, FeatureSchema, HeadLayout, PathLike, SpecError, naming, opened, replacing
 from metalforge.reservoir import EsnWeights, Layout, tensors
+
+from .plan_file import StoredPlan
 
 FORMAT: Final = "metalforge.deployed"
 VERSION = 1
@@ -59,7 +61,7 @@ class EsnRecord(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 class PlanFile(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="plan"):
     """A graph with its place and integers (`plan_file`), and what scales its inputs and outputs."""
 
-    plan: dict[str, Any]
+    plan: StoredPlan | None = None
     features: FeatureSchema | None = None
     heads: HeadLayout | None = None
 

@@ -7,6 +7,7 @@ name unless `outputs` names several.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -41,7 +42,7 @@ class Node(BriefRepr):
             object.__setattr__(self, "outputs", (self.name,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OpGraph(BriefRepr):
     """Inputs by name with their shapes, nodes in any order, outputs by name.
 
@@ -55,9 +56,6 @@ class OpGraph(BriefRepr):
     name: str = "model"
     dtype: Dtype = "float32"
     ranges: Mapping[str, float] = field(default_factory=dict)
-    shapes: Mapping[str, ops.Shape] = field(init=False)
-    parameters: int = field(init=False)
-    """Weights of all ops."""
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.nodes or not self.outputs:
@@ -71,9 +69,7 @@ class OpGraph(BriefRepr):
                 raise SpecError(f"`ranges` wants positive numbers for inputs. Got {largest} for `{name}`")
         self._check_names()
         object.__setattr__(self, "nodes", _sorted(self.nodes, set(self.inputs)))
-        object.__setattr__(self, "shapes", MappingProxyType(self._infer_shapes()))
         self._check_targets()
-        object.__setattr__(self, "parameters", sum(node.op.parameters for node in self.nodes))
         for output in self.outputs:
             if output not in self.shapes:
                 raise SpecError(f"output `{output}` is made by no node; there are {', '.join(self.shapes)}")
@@ -89,7 +85,24 @@ class OpGraph(BriefRepr):
         """Return the node that makes a value; None for an input."""
         return next((node for node in self.nodes if value in node.outputs), None)
 
-    @property
+    @cached_property
+    def shapes(self) -> Mapping[str, ops.Shape]:
+        """The shape of every value."""
+        shapes: dict[str, ops.Shape] = dict(self.inputs)
+        for node in self.nodes:
+            with of_node(f"node `{node.name}` ({node.op.kind})"):
+                found = node.op.shapes([shapes[value] for value in node.inputs])
+            if len(found) != len(node.outputs):
+                raise SpecError(f"node `{node.name}` names {len(node.outputs)} outputs and has {len(found)}")
+            shapes.update(zip(node.outputs, found, strict=True))
+        return MappingProxyType(shapes)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Weights of all ops."""
+        return sum(node.op.parameters for node in self.nodes)
+
+    @cached_property
     def stateful(self) -> bool:
         """Whether some op keeps a state from call to call."""
         return any(node.op.stateful for node in self.nodes)
@@ -123,16 +136,6 @@ class OpGraph(BriefRepr):
             for value in node.inputs:
                 if value not in seen:
                     raise SpecError(f"node `{node.name}` reads `{value}`, which nothing makes")
-
-    def _infer_shapes(self) -> dict[str, ops.Shape]:
-        shapes: dict[str, ops.Shape] = dict(self.inputs)
-        for node in self.nodes:
-            with of_node(f"node `{node.name}` ({node.op.kind})"):
-                found = node.op.shapes([shapes[value] for value in node.inputs])
-            if len(found) != len(node.outputs):
-                raise SpecError(f"node `{node.name}` names {len(node.outputs)} outputs and has {len(found)}")
-            shapes.update(zip(node.outputs, found, strict=True))
-        return shapes
 
     def _check_targets(self) -> None:
         """Gradients and updates must speak of fully connected nodes with weights of their shape."""

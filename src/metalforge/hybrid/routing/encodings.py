@@ -1,4 +1,4 @@
-r"""The cheapest encoding of a matrix whose predicted error is small enough.
+r"""The encodings that can hold a matrix, and the error that each is predicted to make.
 
 With ranges r, levels L and folded weights F_ij r_j = s_i W_ij + E_ij (`substrates.npu.ladder`), the error of output i
 for independent inputs is
@@ -14,7 +14,6 @@ more units of one layer, more nibbles are more rows of one call.
 """
 
 import re
-from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -73,19 +72,6 @@ def _noise(
 ) -> float:
     """Return sum_i e_i^2; `share` is <x_j^2> / r_j^2."""
     return float(np.sum(weight_error**2 * share) + np.sum(folded**2) / (12 * input_levels(encoding) ** 2))
-
-
-def cheapest(
-    options: tuple[Option, ...], tolerance: float, price: Callable[[Encoding], tuple[float, ...]]
-) -> Option | None:
-    """Return the option of the lowest price whose error is within the tolerance; None where there is none."""
-    good = [option for option in options if option.error <= tolerance]
-    return min(good, key=lambda o: price(o.encoding), default=None)
-
-
-def finest(options: tuple[Option, ...]) -> Option:
-    """Return the option of the smallest error, with as few bits as give it."""
-    return min(options, key=lambda o: (o.error, o.encoding.digits, o.encoding.activation_bits))
 
 
 def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, Doubles, Doubles]]:

@@ -17,15 +17,16 @@ and the next layer reads q with L = 15, r = 1, z = 0. A last layer may be linear
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core import BriefRepr, Doubles, Reals
+from metalforge.core import BriefRepr, Doubles
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
+from metalforge.hybrid.model.ops import FullyConnectedOp
 from metalforge.substrates import (
     POTENTIAL_BITS,
     Activation,
@@ -38,12 +39,14 @@ from metalforge.substrates import (
     Quantized,
     build_ladder,
     compile_linear,
+    encode_unsigned,
+    encode_zero_point,
     input_levels,
     join_digits,
     overflow_certificate,
 )
 
-from .encodings import Weights
+from .encodings import Option, Weights
 from .ranges import EVENLY, ValueRange
 
 LEVELS = 15
@@ -57,13 +60,11 @@ LARGEST_STEP = 65535
 class DeviceJob(BriefRepr):
     """Some nodes of a graph as work for the device."""
 
-    name: str
     nodes: tuple[str, ...]
-    positions: int
+    positions: int = 1
     """Vectors of one sample: the extents between the batch and the last axis."""
     programs: tuple[Program, ...]
     """What goes to the device."""
-    encoding: Encoding
     ranges: Doubles
     """The largest modulus of each input line."""
     error: float
@@ -72,6 +73,16 @@ class DeviceJob(BriefRepr):
     """The largest error of each output for inputs within their ranges."""
     beyond: int = 0
     """Numbers of the calibration data beyond the ranges."""
+
+    @property
+    def name(self) -> str:
+        """What its programs are called after."""
+        return program_name(self.nodes)
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the host writes its inputs and reads its outputs."""
+        return self.programs[0].encoding
 
     @property
     def passes(self) -> int:
@@ -85,34 +96,54 @@ class LinearJob(DeviceJob):
 
     spans: Mapping[str, slice]
     blocks: tuple[CompiledLinear, ...]
-    rows: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[CompiledLinear], spans: Mapping[str, slice], **fields: Any) -> "LinearJob":
+        """Return the job of matrices that lie one below the other."""
+        return cls(
+            nodes=tuple(spans),
+            spans=spans,
+            blocks=tuple(blocks),
+            programs=tuple(program for block in blocks for program in block.programs),
+            ranges=blocks[0].ranges,
+            error_bound=np.concatenate([block.error_bound for block in blocks]),
+            **fields,
+        )
+
+    @property
+    def rows(self) -> tuple[slice, ...]:
+        """The rows of the whole matrix that each block has."""
+        return one_after_another(len(block.error_bound) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChainJob(DeviceJob):
     """Layers with bounded ReLUs between them, in one program of 4 bits; its digits are those of the last layer."""
 
-    first: Ladder
-    """How the host writes the inputs."""
     offset: Doubles
     """What the host adds: the bias of a linear last layer."""
 
+    @classmethod
+    def of(cls, program: Program, nodes: Sequence[str], offset: Doubles, **fields: Any) -> "ChainJob":
+        """Return the job of a program."""
+        return cls(nodes=tuple(nodes), programs=(program,), ranges=program.ranges, offset=offset, **fields)
+
     def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
         """Return chip inputs for real x (batch, inputs); beyond their ranges they are clamped."""
-        return self.first.encode(x)
+        write = encode_unsigned if self.encoding.signed == "unsigned" else encode_zero_point
+        return write(x, self.ranges, 4).astype(np.uint8)
 
     def decode(self, outputs: NDArray[Any]) -> Doubles:
         """Return y (batch, outputs) from what the program gives."""
         return join_digits(outputs, self.encoding.digits) * self.programs[0].scales + self.offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ChainStage(BriefRepr):
+class _Stage(NamedTuple):
     """One layer of a chain: y = W x + b, and whether a bounded ReLU follows."""
 
     name: str
     weights: Weights
-    bias: Reals | None
+    bias: Doubles
     rectified: bool
 
 
@@ -124,58 +155,67 @@ class _Signal(NamedTuple):
     noise: Doubles
 
 
-def compile_chain(
-    name: str,
-    stages: Sequence[ChainStage],
-    x: ValueRange,
-    *,
-    digits: int = 1,
-    nodes: Sequence[str] = (),
-    positions: int = 1,
+def build_chain(
+    graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: int = 1, positions: int = 1
 ) -> ChainJob:
-    """Return stages as one program; raises `ProgramError` where a rule of the chip does not allow it.
+    """Return a job for layers and the bounded ReLUs that follow them; raises `ProgramError` where the chip cannot.
 
-    `digits` are those of the last layer, if it is linear; before a rectifier there is only one.
+    A bounded ReLU that follows no layer of the run gets the identity for one. `digits` are those of the last layer, if
+    it is linear; before a rectifier there is only one.
     """
-    if not stages or not all(stage.rectified for stage in stages[:-1]):
-        raise ProgramError("every layer of a chain but the last must have a bounded ReLU")
-    signed: Literal["unsigned", "zero_point"] = "unsigned" if x.nonnegative else "zero_point"
+    stages = _stages(graph, nodes, x.largest.size)
+    x = x.of_one_size() if isinstance(stages[0].weights, Quantized) else x
+    signed = "unsigned" if x.nonnegative else "zero_point"
     signal, error = _Signal(x, np.zeros(x.largest.size), np.zeros(x.largest.size)), 0.0
-    ladders: list[Ladder] = []
+    layers: list[FullyConnected] = []
     for stage in stages:
-        encoding = Encoding(digits=1 if stage.rectified else digits, signed="unsigned" if ladders else signed)
+        encoding = Encoding(digits=1 if stage.rectified else digits, signed="unsigned" if layers else signed)
         ladder = build_ladder(stage.weights, encoding, ranges=signal.x.largest)
-        signal, error = _after(stage, ladder, signal, fresh=not ladders)
-        ladders.append(ladder)
-    last = stages[-1]
-    scales = np.full(len(ladders[-1].integers), 1 / LEVELS) if last.rectified else ladders[-1].scales
+        step = _step(stage, ladder) if stage.rectified else None
+        signal, error = _after(stage, ladder, step, signal, fresh=not layers)
+        layers.append(_layer(stage, ladder, step))
     program = Program(
-        name=name,
-        layers=tuple(_layer(stage, ladder) for stage, ladder in zip(stages, ladders, strict=True)),
-        encoding=Encoding(activation_bits=4, digits=ladders[-1].encoding.digits, signed=signed),
-        scales=scales,
+        name=program_name(nodes),
+        layers=tuple(layers),
+        encoding=Encoding(activation_bits=4, digits=ladder.encoding.digits, signed=signed),
+        scales=np.full(len(ladder.integers), 1 / LEVELS) if stage.rectified else ladder.scales,
+        ranges=x.largest,
     )
-    return ChainJob(
-        name=name,
-        nodes=tuple(nodes),
+    return ChainJob.of(
+        program,
+        nodes,
+        np.zeros(program.outputs) if stage.rectified else stage.bias - ladder.scales * ladder.correction,
         positions=positions,
-        programs=(program,),
-        encoding=program.encoding,
-        ranges=ladders[0].ranges,
-        first=ladders[0],
-        offset=np.zeros(len(scales)) if last.rectified else _bias(last) - scales * ladders[-1].correction,
         error_bound=signal.bound,
         error=error,
         beyond=x.beyond[0],
     )
 
 
-def _layer(stage: ChainStage, ladder: Ladder) -> FullyConnected:
-    """Return a chip layer; raises where it could saturate or its steps and thresholds have no room."""
-    if stage.rectified:
-        layer = rectified_layer(stage.name, ladder.chip_weights(), *_rectifier(stage, ladder))
-    else:
+def _stages(graph: OpGraph, nodes: Sequence[str], width: int) -> list[_Stage]:
+    stages: list[_Stage] = []
+    for name in nodes:
+        op = graph[name].op
+        if isinstance(op, FullyConnectedOp):
+            weights: Weights = op.weights if isinstance(op.weights, Quantized) else op.matrix.astype(np.float64)
+            bias = np.zeros(weights.shape[0]) if op.bias is None else op.bias.astype(np.float64)
+            stages.append(_Stage(program_name([name]), weights, bias, rectified=False))
+        elif stages:
+            stages.append(stages.pop()._replace(rectified=True))
+        else:
+            stages.append(_Stage(program_name([name]), np.eye(width), np.zeros(width), rectified=True))
+    return stages
+
+
+def _layer(stage: _Stage, ladder: Ladder, step: Doubles | None) -> FullyConnected:
+    """Return a chip layer; raises where it could saturate or its thresholds have no room."""
+    if step is None:
         layer = FullyConnected(name=stage.name, weights=ladder.chip_weights())
+    else:
+        threshold = np.rint(ladder.correction - stage.bias / ladder.scales + step / 2)
+        if np.abs(threshold).max() >= 1 << (POTENTIAL_BITS - 1):
+            raise ProgramError(f"layer `{stage.name}`: its bias needs thresholds beyond {POTENTIAL_BITS} bits")
+        layer = rectified_layer(stage.name, ladder.chip_weights(), step, threshold)
     if not overflow_certificate(layer).safe:
         raise ProgramError(f"layer `{stage.name}` could saturate, and inside a chain it cannot be split")
     return layer
@@ -194,8 +234,8 @@ def rectified_layer(
     )
 
 
-def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[Doubles, Doubles]:
-    """Return steps and thresholds."""
+def _step(stage: _Stage, ladder: Ladder) -> Doubles:
+    """Return the steps of a rectifier, floored as the chip does."""
     wanted = 1 / (LEVELS * ladder.scales)
     step = np.floor(wanted * FINEST) / FINEST
     if np.any(step < 1 / FINEST) or np.any(step > LARGEST_STEP):
@@ -203,13 +243,12 @@ def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[Doubles, Doubles]:
             f"layer `{stage.name}`: steps of {wanted.min():.3g} to {wanted.max():.3g} potentials are wanted, and the "
             f"chip has 1/{FINEST} to {LARGEST_STEP}; scale the weights"
         )
-    threshold = np.rint(ladder.correction - _bias(stage) / ladder.scales + step / 2)
-    if np.abs(threshold).max() >= 1 << (POTENTIAL_BITS - 1):
-        raise ProgramError(f"layer `{stage.name}`: its bias needs thresholds beyond {POTENTIAL_BITS} bits")
-    return step, threshold
+    return np.asarray(step)
 
 
-def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -> tuple[_Signal, float]:
+def _after(
+    stage: _Stage, ladder: Ladder, step: Doubles | None, before: _Signal, *, fresh: bool
+) -> tuple[_Signal, float]:
     """Return what the next layer reads, and the relative error of what this one gives.
 
     `fresh`: the inputs are rounded here; later layers read integers as they are. Flooring a step makes the ramp
@@ -225,10 +264,9 @@ def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -
     if fresh:
         bound = bound + np.abs(product).sum(axis=1) / 2
         noise = noise + np.sum(product**2, axis=1) / 12
-    power = (real * size) ** 2 @ share + _bias(stage) ** 2
-    if not stage.rectified:
+    power = (real * size) ** 2 @ share + stage.bias**2
+    if step is None:
         return _Signal(before.x, bound, noise), _relative(noise, power)
-    step, _ = _rectifier(stage, ladder)
     k = 1 / (LEVELS * ladder.scales * step) - 1
     bound = (1 + k) * (bound + ladder.scales / 2) + 0.5 / LEVELS + k
     noise = (1 + k) ** 2 * (noise + ladder.scales**2 / 12) + 1 / (12 * LEVELS**2) + (k * EVENLY) ** 2
@@ -241,71 +279,36 @@ def _relative(noise: Doubles, power: Doubles) -> float:
     return float(np.sqrt(noise.sum() / power.sum())) if power.any() else 0.0
 
 
-def _bias(stage: ChainStage) -> Doubles:
-    return np.zeros(stage.weights.shape[0]) if stage.bias is None else stage.bias.astype(np.float64)
-
-
 LONGEST_NAME = 60
 """Of a node, in the name of its program: there must be room for what is added to it."""
 
 
 def build_linear(
-    nodes: Sequence[str],
+    spans: Mapping[str, slice],
     matrix: Weights,
     x: ValueRange,
-    encoding: Encoding,
-    error: float,
+    option: Option,
     *,
-    spans: Mapping[str, slice] | None = None,
     rows: Sequence[slice] = (),
     positions: int = 1,
 ) -> LinearJob:
-    """Return a job for a matrix (outputs, inputs), whole or in blocks of rows."""
-    outputs = matrix.shape[0]
-    blocks = tuple(rows) or (slice(0, outputs),)
-    name = program_name(nodes)
+    """Return a job for a matrix (outputs, inputs) of some nodes, whole or in blocks of rows."""
+    blocks = rows or (slice(0, matrix.shape[0]),)
+    name = program_name(spans)
     names = [name] if len(blocks) == 1 else [f"{name}[{span.start}:{span.stop}]" for span in blocks]
-    x = x.at(encoding.activation_bits)
-    ranges = x.of_one_size().largest if isinstance(matrix, Quantized) else x.largest
-    compiled = tuple(
-        compile_linear(part, _take(matrix, span), encoding=encoding, ranges=ranges)
+    x = x.at(option.encoding.activation_bits)
+    x = x.of_one_size() if isinstance(matrix, Quantized) else x
+    compiled = [
+        compile_linear(part, _take(matrix, span), encoding=option.encoding, ranges=x.largest)
         for part, span in zip(names, blocks, strict=True)
-    )
-    return LinearJob(
-        name=name,
-        nodes=tuple(nodes),
-        spans=spans or {nodes[0]: slice(0, outputs)},
-        blocks=compiled,
-        rows=blocks,
-        programs=tuple(program for block in compiled for program in block.programs),
-        ranges=compiled[0].ranges,
-        error_bound=np.concatenate([block.error_bound for block in compiled]),
-        encoding=encoding,
-        error=error,
-        positions=positions,
-        beyond=x.beyond[0],
-    )
+    ]
+    return LinearJob.of(compiled, spans, error=option.error, positions=positions, beyond=x.beyond[0])
 
 
-def build_chain(graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: int, positions: int = 1) -> ChainJob:
-    """Return a job for layers and the bounded ReLUs that follow them; raises `ProgramError` where the chip cannot.
-
-    A bounded ReLU that follows no layer of the run gets the identity for one.
-    """
-    stages: list[ChainStage] = []
-    for name in nodes:
-        op = graph[name].op
-        if isinstance(op, FullyConnectedOp):
-            weights: Weights = op.weights if isinstance(op.weights, Quantized) else op.matrix.astype(np.float64)
-            stages.append(ChainStage(name=program_name([name]), weights=weights, bias=op.bias, rectified=False))
-        elif isinstance(op, Elementwise) and stages:
-            stages.append(replace(stages.pop(), rectified=True))
-        else:
-            stages.append(
-                ChainStage(name=program_name([name]), weights=np.eye(x.largest.size), bias=None, rectified=True)
-            )
-    whole = x.of_one_size() if isinstance(stages[0].weights, Quantized) else x
-    return compile_chain(program_name(nodes), stages, whole, digits=digits, nodes=nodes, positions=positions)
+def one_after_another(sizes: Iterable[int]) -> tuple[slice, ...]:
+    """Return the places of parts of some sizes that follow each other."""
+    ends = [0, *accumulate(sizes)]
+    return tuple(slice(a, b) for a, b in pairwise(ends))
 
 
 def loading_order(jobs: Sequence[DeviceJob]) -> tuple[DeviceJob, ...]:
@@ -326,7 +329,5 @@ def _take(matrix: Weights, span: slice) -> NDArray[Any] | Quantized:
     """Return some rows of a matrix."""
     if not isinstance(matrix, Quantized):
         return matrix[span]
-    scales = np.broadcast_to(matrix.scales, matrix.shape[:1])
-    return Quantized(
-        values=matrix.values[span], scales=scales[span].copy(), limits=matrix.limits, error=matrix.error[span]
-    )
+    scales = np.broadcast_to(matrix.scales, matrix.shape[:1])[span].copy()
+    return replace(matrix, values=matrix.values[span], scales=scales, error=matrix.error[span])

@@ -47,9 +47,16 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     beyond: int = 0
     """Numbers of the calibration data beyond the ranges of its job, which clamps them."""
     device: Cost | None = None
-    host: Cost
+    host: Cost = Cost()
     instead: Cost | None = None
     """What the other side would have cost, where there was a choice."""
+
+    def __str__(self) -> str:
+        """Return its place in a line."""
+        facts = [f"{self.substrate} {self.encoding}".strip(), "" if self.encoding else self.reason]
+        if self.beyond:
+            facts.append(f"{self.beyond} numbers of the calibration data beyond its ranges")
+        return f"{self.op} ({self.kind}): {', '.join(filter(None, facts))}"
 
     @property
     def together(self) -> Cost:

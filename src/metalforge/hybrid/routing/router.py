@@ -10,58 +10,25 @@ places by the objective:
 Policy `seed` follows the table of the seed documents (`rules`).
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core import PlacementError, find, require_known, require_positive
+from metalforge.core import PlacementError, find, require_known
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
-from metalforge.substrates import DeviceProfile, HostModel, Objective, Roofline, choose
-from metalforge.substrates import profile as find_profile
+from metalforge.substrates import ResourceError, choose
 
-from .candidates import Finder, Policy, Wishes, fit_together
+from .candidates import Finder, JobCandidate, Wishes, placed_together
 from .plan import OpPlan, Plan
 from .ranges import Examples, find_ranges, observe
 from .rows import OpRow, assemble
 from .rules import Verdict, npu_verdict, seed_row
 
 Pin: TypeAlias = Literal["npu", "software"]
-DEFAULT_PROFILE = "akd1000-published"
-DEFAULT_TOLERANCE = 1e-2
-"""Relative error of a quantised op. A network trained in floats kept its accuracy to 0.01 points with 8-bit weights and
-activations, which err by 0.8 %; with 4-bit weights, at 11 %, it lost more than one."""
 
 
-class OperationRouter:
-    """Makes plans. `host` prices the host, this machine's CPU by default; `batch` is the samples of one call.
-
-    `precision` such as W4A8 is what everything on the device gets, whatever rounding does to it; None lets the
-    tolerance decide, op by op.
-    """
-
-    def __init__(
-        self,
-        policy: Policy = "default",
-        objective: Objective = "latency",
-        profile: DeviceProfile | str = DEFAULT_PROFILE,
-        *,
-        tolerance: float = DEFAULT_TOLERANCE,
-        precision: str | None = None,
-        host: Roofline | None = None,
-        host_power_w: float | None = None,
-        batch: int = 1,
-    ) -> None:
-        require_positive(host_power_w=host_power_w)
-        self.wishes = Wishes(
-            policy=policy,
-            objective=objective,
-            profile=find_profile(profile),
-            tolerance=tolerance,
-            precision=precision,
-            host=HostModel(host, power_w=host_power_w),
-            batch=batch,
-        )
+class OperationRouter(Wishes):
+    """Makes plans."""
 
     def plan(
         self,
@@ -98,43 +65,46 @@ class OperationRouter:
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
         _check_pins(graph, pins, verdicts)
         pinned = {name for name, side in pins.items() if side == "npu"}
-        by_table = self.wishes.policy == "seed"
-        seeds = {node.name: seed_row(node) for node in graph.nodes} if by_table else {}
-        allowed = {name for name, row in seeds.items() if row is not None and row.substrate in ("npu", "npu+software")}
         able = {name for name, verdict in verdicts.items() if verdict.ok and name not in pins}
-        wanted = pinned | (able & allowed if by_table else able)
-        finder = Finder(
-            graph=graph,
-            wishes=replace(self.wishes, objective="hw_only") if by_table else self.wishes,
-            ranges=ranges,
-            at_any_error=wanted if by_table else pinned,
-        )
-        finder.find(wanted)
+        by_table = self.policy == "seed"
+        seeds = {node.name: row for node in graph.nodes if by_table and (row := seed_row(node)) is not None}
+        if by_table:
+            able &= {name for name, row in seeds.items() if row.substrate in ("npu", "npu+software")}
+        at_any_error = pinned | able if by_table else pinned
+        finder = Finder(graph=graph, wishes=self, ranges=ranges, at_any_error=at_any_error)
+        finder.find(pinned | able)
         for name in pinned & set(finder.refused):
             raise _cannot_pin(name, finder.refused[name])
-        profile = self.wishes.profile
-        chosen = choose(finder.candidates, lambda some: fit_together([c.job for c in some], profile), pinned)
+        chosen = choose(finder.candidates, self._fit, pinned)
         if chosen is None:
             names = ", ".join(f"`{name}`" for name in sorted(pinned))
-            raise PlacementError(f"{names} are pinned to the NPU and do not fit {profile.name} side by side")
-        rows = [
-            OpRow(
-                node=node,
-                taken=next((c for c in chosen if node.name in c.nodes), None),
-                possible=max(
-                    (c for c in finder.candidates if node.name in c.nodes), key=lambda c: c.gain, default=None
-                ),
-                verdict=finder.refused.get(node.name, verdicts[node.name]),
-                pin=pins.get(node.name),
-                seed=seeds.get(node.name),
-                wishes=self.wishes,
+            raise PlacementError(f"{names} are pinned to the NPU and do not fit {self.profile.name} side by side")
+        rows = []
+        for node in graph.nodes:
+            covering = [c for c in finder.candidates if node.name in c.nodes]
+            rows.append(
+                OpRow(
+                    node=node,
+                    taken=next((c for c in chosen if node.name in c.nodes), None),
+                    possible=max(covering, key=lambda c: c.gain, default=None),
+                    verdict=finder.refused.get(node.name, verdicts[node.name]),
+                    pin=pins.get(node.name),
+                    seed=seeds.get(node.name),
+                    wishes=self,
+                )
             )
-            for node in graph.nodes
-        ]
-        plan = assemble(graph, rows, chosen, self.wishes, ranges)
+        plan = assemble(graph, rows, chosen, self, ranges)
         if strict:
             _refuse_fallbacks(plan.record.ops)
         return plan
+
+    def _fit(self, some: Sequence[JobCandidate]) -> bool:
+        """Whether the programs of some jobs fit the chip side by side."""
+        try:
+            placed_together([c.job for c in some], self.profile)
+        except ResourceError:
+            return False
+        return True
 
 
 def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:

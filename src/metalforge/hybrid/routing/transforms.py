@@ -1,7 +1,6 @@
 """What may be done to a graph so that more of it maps: each a function of the graph, none changes what is computed."""
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -41,14 +40,17 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
-def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> tuple[Weights, dict[str, slice]]:
-    """Return the layers' rows as one matrix, all real or all quantised, and where each layer's rows are."""
-    sizes = [w.shape[0] for _, w in layers]
-    ends = np.cumsum([0, *sizes]).tolist()
-    spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
-    if integers := [w for _, w in layers if isinstance(w, Quantized)]:
-        return _stack(integers), spans
-    return np.concatenate([w for _, w in layers]), spans
+def merge_siblings(layers: Sequence[Weights]) -> Weights:
+    """Return the layers' rows as one matrix, all real or all quantised; then with one scale per row."""
+    parts = [w for w in layers if isinstance(w, Quantized)]
+    if not parts:
+        return np.concatenate([w for w in layers if not isinstance(w, Quantized)])
+    return Quantized(
+        values=np.concatenate([q.values.astype(np.int16) for q in parts]),
+        scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in parts]),
+        limits=(min(q.limits[0] for q in parts), max(q.limits[1] for q in parts)),
+        error=np.concatenate([q.error for q in parts]),
+    )
 
 
 def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:
@@ -87,16 +89,6 @@ def rows_on_chip(inputs: int, digits: int, chip: DeviceProfile) -> int | None:
 def update_targets(graph: OpGraph) -> frozenset[str]:
     """Return the nodes whose weights some op of the graph changes."""
     return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, ops.GradientUpdate | ops.MutationUpdate))
-
-
-def _stack(parts: Sequence[Quantized]) -> Quantized:
-    """Return integers with one scale per row, from parts with one per row or one in all."""
-    return Quantized(
-        values=np.concatenate([q.values.astype(np.int16) for q in parts]),
-        scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in parts]),
-        limits=(min(q.limits[0] for q in parts), max(q.limits[1] for q in parts)),
-        error=np.concatenate([q.error for q in parts]),
-    )
 
 
 def _only_reader(graph: OpGraph, node: Node) -> Node | None:

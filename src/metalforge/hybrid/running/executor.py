@@ -18,10 +18,11 @@ from metalforge.hybrid.model.inputs import GraphValues, Outputs
 from metalforge.hybrid.model.opening import Model
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
+from metalforge.hybrid.routing.candidates import DEFAULT_PROFILE
 from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.ranges import Examples
-from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
+from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir import leaky_step
 from metalforge.substrates import DevicePrograms, EmulatedDevice, NpuDevice, NpuError
 
