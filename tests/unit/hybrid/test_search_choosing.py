@@ -10,10 +10,9 @@ from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
 from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search_network, search_task
-from metalforge.hybrid.search.choosing import Finalist, Point, choose, finalists, on_chip, points, price
+from metalforge.hybrid.search.choosing import Point, choose, finalists, on_chip, price
 from metalforge.hybrid.search.evaluate import Candidate, baselines, lagged
 from metalforge.hybrid.search.fine_tuning import fine_tune
-from metalforge.hybrid.search.plot import plot_pareto
 from metalforge.hybrid.search.study import FinishedTrial, StudyResult, run_study
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.metrics import nrmse
@@ -152,6 +151,7 @@ def test_a_search_leaves_files_that_give_the_same_network(tmp_path):
     names = {path.name for path in found.files}
     assert names == {"weights.safetensors", "reservoir.mfp", "report.json", "pareto.png", "pareto.svg"}
     assert all(path.stat().st_size for path in found.files)
+    assert (tmp_path / "deployed" / "pareto.png").read_bytes().startswith(b"\x89PNG")
     task = search_task("narma10")
     weights = load_weights(tmp_path / "deployed" / "weights.safetensors", check_stability=False)
     esn = HybridEsn.from_weights(weights, calibration=task.training.inputs)
@@ -213,22 +213,3 @@ def test_learning_on_the_device_follows_a_drift(narma):
     assert done.learning.device.profile == "akd1000-claimed"
     said = held_out.counted(chip.states(held_out.inputs)) @ tuned.w_out.T + tuned.out_bias
     assert nrmse(held_out.counted(held_out.targets), said) == pytest.approx(done.error_after, abs=0.1)
-
-
-def test_a_plot_is_a_picture_of_its_kind(tmp_path, study, narma):
-    shown = points(study.complete, 1, "W4A8", PUBLISHED)
-    best = Finalist(
-        parameters=POINT,
-        precision="W4A8",
-        error=0.3,
-        error_int4=0.31,
-        latency=shown[0].latency,
-        energy=shown[0].energy,
-        within_tolerance=True,
-    )
-    plot_pareto(tmp_path / "a.png", shown, [best], best, title="t")
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SpecError, match=r"\.gif"):
-        plot_pareto(tmp_path / "a.gif", shown, [best], best, title="t")
-    with pytest.raises(SpecError, match="at least one candidate"):
-        plot_pareto(tmp_path / "a.svg", [], [best], best, title="t")

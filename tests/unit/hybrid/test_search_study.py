@@ -32,7 +32,7 @@ POINT = Parameters(
 @pytest.mark.parametrize(("name", "horizon", "heads"), [("mackey-glass", 84, 1), ("lorenz", 25, 3)])
 def test_forecasts_are_the_series_itself_later(name, horizon, heads):
     task = search_task(name)
-    assert (task.inputs, task.outputs, len(task.heads)) == (heads, heads, heads)
+    assert (task.inputs, task.outputs, len(task.layout.names)) == (heads, heads, heads)
     for part in (task.training, task.validation, task.test):
         for i in range(heads):
             now, later = part.inputs[0, horizon:, i], part.targets[0, :-horizon, i]
@@ -205,7 +205,7 @@ def test_what_is_no_study_is_refused(narma, tmp_path):
 def test_wrong_bounds_are_told():
     with pytest.raises(SpecError, match=r"`leak`.*range"):
         Space(leak=(0.9, 0.1))
-    with pytest.raises(SpecError, match=r"`ridge`.*above 0"):
+    with pytest.raises(SpecError, match="`ridge`"):
         Space(ridge=(0.0, 1.0))
     with pytest.raises(SpecError, match=r"`units`.*step"):
         Space(units=(40, 20, 10))
@@ -220,9 +220,6 @@ def test_wrong_bounds_are_told():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"heads": ("x",)}, "3 different names"),
-        ({"heads": ("x", "y", "y")}, "3 different names"),
-        ({"heads": ("x", "y", "z", "w")}, "3 different names"),
         ({"test": Task(inputs=np.zeros((2, 9, 3)), targets=np.array([0, 1]))}, "classes"),
         ({"validation": Task(inputs=np.zeros((2, 9, 2)), targets=np.zeros((2, 9, 3)))}, "validation"),
         ({"layout": HeadLayout(name="l", heads=(HeadSpec(name="x"),))}, "layout"),
@@ -231,7 +228,9 @@ def test_wrong_bounds_are_told():
 )
 def test_a_task_whose_parts_do_not_agree_is_told(changes, message):
     part = Task(inputs=np.zeros((2, 9, 3)), targets=np.zeros((2, 9, 3)))
-    fields = {"training": part, "validation": part, "test": part, "heads": ("x", "y", "z")}
+    features = FeatureSchema(name="f", features=tuple(Feature(name=name) for name in "uvw"))
+    layout = HeadLayout(name="l", heads=tuple(HeadSpec(name=name) for name in "xyz"))
+    fields = {"training": part, "validation": part, "test": part, "features": features, "layout": layout}
     SearchTask(name="mine", seed=1, **fields)
     with pytest.raises(SpecError, match=message):
         SearchTask(name="mine", seed=1, **(fields | changes))

@@ -10,8 +10,8 @@ one that got there is no better: losing more from a better start is no reason to
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -64,12 +64,20 @@ def price(units: int, inputs: int, precision: str, profile: DeviceProfile) -> tu
 
 def points(finished: Iterable[FinishedTrial], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:
     """Return the candidates that saw all the data, priced at one precision."""
-    seen = [(t.parameters, t.error) for t in finished if t.error is not None]
-    prices = [price(p.units, inputs, precision, profile) for p, _ in seen]
-    return [
-        Point(parameters=parameters, precision=precision, error=error, latency=latency, energy=energy)
-        for (parameters, error), (latency, energy) in zip(seen, prices, strict=True)
-    ]
+    found = []
+    for trial in finished:
+        if trial.error is not None:
+            latency, energy = price(trial.parameters.units, inputs, precision, profile)
+            found.append(
+                Point(
+                    parameters=trial.parameters,
+                    precision=precision,
+                    error=trial.error,
+                    latency=latency,
+                    energy=energy,
+                )
+            )
+    return found
 
 
 def front(candidates: Sequence[Point]) -> list[Point]:
@@ -97,15 +105,15 @@ class Finalist(Point, frozen=True, kw_only=True, forbid_unknown_fields=True):
     within_tolerance: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
-    """What phase 2 decided, and everything it looked at."""
+class Choice(NamedTuple):
+    """What phase 2 decided: the best finalist, its network on an emulated device and in software, and all finalists.
+
+    Each network has the readout that was fitted where it runs.
+    """
 
     best: Finalist
     esn: HybridEsn
-    """It on an emulated device, with the readout fitted there."""
     software: EsnWeights
-    """The same candidate in software, with the readout fitted there."""
     finalists: tuple[Finalist, ...]
 
     @property
@@ -187,29 +195,18 @@ def choose(
     tried: list[tuple[Finalist, HybridEsn, EsnWeights]] = []
     with one_thread():  # matrices of a few hundred: BLAS threads would only wait for each other
         for point in finalists(study, task, profile, budget, count):
-            found = _climb(point, task, profile, seed, budget, tolerance)
-            tried.append(found)
+            candidate = Candidate(point.parameters, task, seed)
+            candidate.finish()
+            software = candidate.weights()
+            rungs: list[tuple[Finalist, HybridEsn]] = []
+            for precision in INT4_LADDER:
+                if budget.allows(*price(software.units, task.inputs, precision, profile)):
+                    rungs.append(on_chip(point, software, task, precision, profile, tolerance))
+                    if rungs[-1][0].within_tolerance:
+                        break
+            found, esn = min(rungs, key=lambda one: one[0].error_int4)
+            tried.append((found, esn, software))
             if progress is not None:
-                progress(found[0])
-    best = min(tried, key=lambda t: (t[0].error_int4, t[0].latency.value))
-    return Choice(best=best[0], esn=best[1], software=best[2], finalists=tuple(t[0] for t in tried))
-
-
-def _climb(
-    point: Point, task: SearchTask, profile: DeviceProfile, seed: int, budget: SearchBudget, tolerance: float
-) -> tuple[Finalist, HybridEsn, EsnWeights]:
-    """Return the first precision within the tolerance, or the best that the budget allows."""
-    candidate = Candidate(point.parameters, task, seed)
-    candidate.finish()
-    software = candidate.weights()
-    tried: list[tuple[Finalist, HybridEsn]] = []
-    for precision in _affordable(point.parameters, task, profile, budget):
-        tried.append(on_chip(point, software, task, precision, profile, tolerance))
-        if tried[-1][0].within_tolerance:
-            break
-    return *min(tried, key=lambda t: t[0].error_int4), software
-
-
-def _affordable(p: Parameters, task: SearchTask, profile: DeviceProfile, budget: SearchBudget) -> Sequence[str]:
-    prices = [(name, *price(p.units, task.inputs, name, profile)) for name in INT4_LADDER]
-    return [name for name, latency, energy in prices if budget.allows(latency, energy)]
+                progress(found)
+    best, esn, software = min(tried, key=lambda t: (t[0].error_int4, t[0].latency.value))
+    return Choice(best, esn, software, tuple(t[0] for t in tried))

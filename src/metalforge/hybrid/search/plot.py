@@ -1,45 +1,36 @@
 """A picture of a search: errors against modelled latency, energy as colour, and the front that nothing beats.
 
-matplotlib's only home in this room; it draws to files and opens no window.
+matplotlib's only home in this package; it draws to files and opens no window.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from metalforge.core import SpecError
+from .choosing import Point, front
 
-from .choosing import Finalist, Point, front
+if TYPE_CHECKING:
+    from .run import SearchReport
 
-SUFFIXES = (".png", ".svg", ".pdf")
 
-
-def plot_pareto(
-    path: Path, candidates: Sequence[Point], finalists: Sequence[Finalist], best: Finalist, *, title: str
-) -> None:
-    """Write the picture; its kind follows from the name of the file.
+def plot_pareto(path: Path, candidates: Sequence[Point], report: "SearchReport") -> None:
+    """Write the picture, PNG or SVG by the name of the file.
 
     Small dots are candidates in software, priced at one precision; large ones are finalists on the chip with the error
     they have there, coloured by energy; a ring marks the chosen one.
     """
-    if path.suffix not in SUFFIXES:
-        raise SpecError(f"{path}: a plot is written as {', '.join(SUFFIXES)}. Got `{path.suffix}`")
-    if not candidates or not finalists:
-        raise SpecError("a plot wants at least one candidate and one finalist. Got none")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     FigureCanvasAgg(figure)  # a canvas of its own: pyplot's state and the user's backend stay as they are
     axes = figure.add_subplot()
-    profile, precision = candidates[0].latency.profile, candidates[0].precision
-    micro = [1e6 * point.latency.value for point in candidates]
+    finalists, (chosen,) = report.finalists, [f for f in report.finalists if f.parameters == report.best.params]
+    shown, edge = ([(1e6 * p.latency.value, p.error) for p in some] for some in (candidates, front(candidates)))
     axes.plot(
-        micro, [p.error for p in candidates], ".", color="0.75", label=f"candidates, software ({precision} price)"
+        *zip(*shown, strict=True), ".", color="0.75", label=f"candidates, software ({candidates[0].precision} price)"
     )
-    edge = front(candidates)
-    axes.step(
-        [1e6 * p.latency.value for p in edge], [p.error for p in edge], "-", where="post", color="0.4", label="front"
-    )
+    axes.step(*zip(*edge, strict=True), "-", where="post", color="0.4", label="front")
     on_chip = axes.scatter(
         [1e6 * f.latency.value for f in finalists],
         [f.error_int4 for f in finalists],
@@ -50,20 +41,20 @@ def plot_pareto(
         label="finalists, int4 on the chip",
     )
     axes.plot(
-        [1e6 * best.latency.value],
-        [best.error_int4],
+        [1e6 * chosen.latency.value],
+        [chosen.error_int4],
         "o",
         markersize=13,
         markerfacecolor="none",
         color="crimson",
-        label=f"chosen: {best.parameters.units} units, {best.precision}",
+        label=f"chosen: {chosen.parameters.units} units, {chosen.precision}",
     )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
-    axes.set_xlabel(f"latency of a step in us (modelled: {profile})")
+    axes.set_xlabel(f"latency of a step in us (modelled: {report.profile})")
     axes.set_ylabel("NRMSE on validation data")
-    axes.set_title(title)
+    axes.set_title(f"{report.task}: {report.candidates} candidates")
     axes.legend(fontsize="small")
-    figure.colorbar(on_chip, ax=axes, label=f"energy of a step in uJ (modelled: {profile})")
+    figure.colorbar(on_chip, ax=axes, label=f"energy of a step in uJ (modelled: {report.profile})")
     figure.savefig(path, dpi=150)

@@ -1,23 +1,24 @@
 """Search, then compile, then learn on: the three phases in a row, and the files they leave."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from metalforge.core import BriefRepr, Measured, Modelled, naming, replacing
+from metalforge.core import Measured, Modelled, naming, replacing
 from metalforge.hybrid.deployed import deploy
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir import EsnEngine
-from metalforge.substrates import DeviceProfile, Program, wire
+from metalforge.substrates import DeviceProfile, wire
 from metalforge.substrates import profile as find_profile
 
-from .choosing import Finalist, SearchBudget, choose, points
+from .choosing import Finalist, Point, SearchBudget, choose, points
 from .evaluate import Baselines, baselines, score
 from .fine_tuning import FineTuned, fine_tune
 from .space import Parameters, Space
-from .study import Progress, StudyResult, run_study
+from .study import Progress, run_study
 from .tasks import SearchTask, search_task
 
 PLOT_PRECISION = "W4A8"
@@ -58,14 +59,11 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return Measured(value=self.candidates / self.seconds.value, unit="Hz", how=self.seconds.how)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Deployment(BriefRepr):
-    """A search's network, ready to run: `esn` on an emulated device, with its `programs` as they are written."""
+class Deployment(NamedTuple):
+    """A search's network on an emulated device, ready to run, what was found, and the files that were written."""
 
     report: SearchReport
     esn: HybridEsn
-    programs: tuple[Program, ...]
-    study: StudyResult
     files: tuple[Path, ...]
 
 
@@ -124,38 +122,39 @@ def search_network(
         finalists=choice.finalists,
         fine_tuned=tuned,
     )
-    origin = (
-        ("made by", "metalforge search"),
-        ("task", about.name),
-        ("precision", chosen.precision),
-        ("test NRMSE", f"{best.error_int4:.6g}"),
-    )
-    programs = tuple(replace(program, provenance=origin) for program in esn.programs.programs)
     esn = esn.with_weights(replace(esn.weights, features=about.features, heads=about.layout))
-    found = Deployment(report=report, esn=esn, programs=programs, study=study, files=())
-    return found if out is None else replace(found, files=_write(out, found, about, chip))
+    files = (
+        ()
+        if out is None
+        else _write(out, report, esn, about, points(study.complete, len(about.features), PLOT_PRECISION, chip))
+    )
+    return Deployment(report, esn, files)
 
 
-def _write(out: Path, found: Deployment, task: SearchTask, chip: DeviceProfile) -> tuple[Path, ...]:
+def _write(
+    out: Path, report: SearchReport, esn: HybridEsn, task: SearchTask, candidates: Sequence[Point]
+) -> tuple[Path, ...]:
     """Write everything to a folder, which is made where there is none; return the files."""
     from .plot import plot_pareto
 
-    report = found.report
     with naming(out, "made"):
         out.mkdir(parents=True, exist_ok=True)
+    origin = {
+        "made by": "metalforge search",
+        "task": report.task,
+        "precision": report.precision,
+        "test NRMSE": f"{report.best.error_int4:.6g}",
+    }
     files = [out / "weights.safetensors"]
     target = "step" if task.training.each_step else "series"
-    deploy(found.esn, files[0], labels=task.labels, target=target, provenance=dict(found.programs[0].provenance))
-    for program in found.programs:
+    deploy(esn, files[0], labels=task.labels, target=target, provenance=origin)
+    for program in esn.programs.programs:
         files.append(out / f"{program.name}.mfp")
-        wire.save(program, files[-1])
+        wire.save(replace(program, provenance=tuple(origin.items())), files[-1])
     files.append(out / "report.json")
     with replacing(files[-1]) as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    chosen = next(f for f in report.finalists if f.parameters == report.best.params)
-    title = f"{report.task}: {report.candidates} candidates"
     for suffix in (".png", ".svg"):
         files.append(out / f"pareto{suffix}")
-        shown = points(found.study.complete, task.inputs, PLOT_PRECISION, chip)
-        plot_pareto(files[-1], shown, report.finalists, chosen, title=title)
+        plot_pareto(files[-1], candidates, report)
     return tuple(files)

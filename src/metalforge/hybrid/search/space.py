@@ -56,11 +56,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for name in ("spectral_radius", "leak", "input_scaling", "bias_scaling", "ridge"):
             low, high = getattr(self, name)
-            if not 0 <= low < high < float("inf"):
-                raise SpecError(f"`{name}` must be a range 0 <= low < high. Got {low} .. {high}")
-        for name in ("input_scaling", "ridge", "spectral_radius", "leak"):
-            if not getattr(self, name)[0] > 0:
-                raise SpecError(f"`{name}` must begin above 0. Got {getattr(self, name)[0]}")
+            if not 0 <= low < high < float("inf") or (low == 0 and name != "bias_scaling"):
+                raise SpecError(f"`{name}` must be a range 0 < low < high. Got {low} .. {high}")
         for name in ("connectivity", "activation", "heads"):
             choices = getattr(self, name)
             if not choices or len(set(choices)) != len(choices):

@@ -85,7 +85,7 @@ class StudyBook:
         return [(trial, msgspec.convert(trial.params, Parameters)) for trial in asked]
 
     def report(self, trial: Trial, rung: int, error: float) -> bool:
-        """Enter an error after a rung; return whether the candidate shall be given up."""
+        """Record an error after a rung; return whether the candidate shall be given up."""
         if error == float("inf"):
             return True  # diverged: not a number that a median should see
         trial.report(error, rung)
@@ -254,10 +254,11 @@ def run_study(
                 book.save(time.perf_counter() - started)  # the batch before, while the kernels run
                 for (trial, _), future in zip(asked, rest, strict=True):
                     error = None if future is None else future.result()
-                    diverged = error is None or error == float("inf")
-                    if error is not None and not diverged:
+                    if error is None or error == float("inf"):
+                        book.tell(trial, None)
+                    else:
                         book.report(trial, 1, error)
-                    book.tell(trial, None if diverged else error)
+                        book.tell(trial, error)
                 if progress is not None:
                     progress(result())
                 asked = following

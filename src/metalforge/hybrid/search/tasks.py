@@ -33,8 +33,8 @@ MACKEY_GLASS_HORIZON = 84
 class SearchTask:
     """Three parts that share no data: readouts see `training`, the search `validation`, nobody `test` before the end.
 
-    Inputs and targets are float32 and standardised by what training shows. `heads` name the outputs. `features` and
-    `layout` say how: they are written with the network, which raw inputs then go into and raw outputs come out of.
+    Inputs and targets are float32 and standardised by what training shows. `features` and `layout` name them and say
+    how: they are written with the network, which raw inputs then go into and raw outputs come out of.
     """
 
     name: str
@@ -42,33 +42,24 @@ class SearchTask:
     training: Task
     validation: Task
     test: Task
-    heads: tuple[str, ...]
-    features: FeatureSchema | None = None
-    layout: HeadLayout | None = None
+    features: FeatureSchema
+    layout: HeadLayout
     labels: tuple[str, ...] | None = None
     """Names of classes, an output of zeros and ones each; None for other targets."""
 
     def __post_init__(self) -> None:
-        parts = {"training": self.training, "validation": self.validation, "test": self.test}
-        for name, part in parts.items():
+        for name in SHARES:
+            part: Task = getattr(self, name)
             if part.classes:
                 raise SpecError(
                     f"a search wants real targets; those of `{name}` are classes"
                     "\nhint: data_task(inputs, targets) makes an output of zeros and ones for each class"
                 )
-            if part.inputs.shape[2] != self.inputs or part.targets.shape[-1] != self.outputs:
+            if part.inputs.shape[2] != len(self.features) or part.targets.shape[-1] != self.layout.width:
                 raise SpecError(
-                    f"all parts must have {self.inputs} inputs and {self.outputs} targets, as training has. "
-                    f"Got {part.inputs.shape[2]} and {part.targets.shape[-1]} in `{name}`"
+                    f"`{name}` must have the {len(self.features)} inputs of `features` and the {self.layout.width} "
+                    f"targets of `layout`. Got {part.inputs.shape[2]} and {part.targets.shape[-1]}"
                 )
-        if len(self.heads) != self.outputs or len(set(self.heads)) != len(self.heads):
-            raise SpecError(
-                f"`heads` must be {self.outputs} different names, one per target. Got {', '.join(self.heads) or 'none'}"
-            )
-        if self.features is not None and len(self.features) != self.inputs:
-            raise SpecError(f"`features` must name {self.inputs} inputs. Got {len(self.features)}")
-        if self.layout is not None and self.layout.width != self.outputs:
-            raise SpecError(f"`layout` must have {self.outputs} outputs. Got {self.layout.width}")
 
     @property
     def inputs(self) -> int:
@@ -110,7 +101,6 @@ def _standardised(
     return SearchTask(
         name=name,
         seed=seed,
-        heads=heads,
         features=FeatureSchema(name=name, features=tuple(features)),
         layout=HeadLayout(name=name, heads=tuple(layout)),
         labels=labels,
