@@ -18,7 +18,7 @@ from metalforge.core import Array, Reals, SpecError, find, require_known
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir import DivergenceError, EsnWeights, Gradients, LossName, check_loss, loss_gradient, to_dense
 
-from .network import DeviceNetwork
+from .network import DeviceNetwork, master_of
 
 Part: TypeAlias = Literal["w_in", "w_res", "bias", "w_fb", "w_out", "out_bias"]
 DECAY = (0.9, 0.999)
@@ -41,10 +41,7 @@ class BackpropagationTrainer:
         clip: float | None = 1.0,
     ) -> None:
         check_loss(loss)
-        if weights.w_out is None:
-            raise SpecError(
-                "a network that is trained wants a readout to start from\nhint: weights.with_readout(zeros)"
-            )
+        master_of(weights)  # raises without a readout
         if not 0 < rate < float("inf") or (clip is not None and not clip > 0):
             raise SpecError(f"`rate` and `clip` must be positive numbers. Got {rate} and {clip}")
         require_known("optimiser", optimiser, ("plain", "adam"))
@@ -74,14 +71,11 @@ class BackpropagationTrainer:
         self._descend(found)
         return value
 
-    def push(self, network: DeviceNetwork, *, reservoir: bool | None = None) -> tuple[Push, Push | None]:
-        """Give the weights to a device; the reservoir's too where any of it is trained, or as `reservoir` says."""
-        trained = bool({"w_in", "w_res", "bias", "w_fb"} & set(self.parts)) if reservoir is None else reservoir
+    def push(self, network: DeviceNetwork) -> tuple[Push, Push | None]:
+        """Give the weights to a device, those of the reservoir where any of them is trained; return both pushes."""
+        trained = {"w_in", "w_res", "bias", "w_fb"} & set(self.parts)
         inner = network.push_reservoir(self.weights) if trained else None
-        w_out, out_bias = self.weights.w_out, self.weights.out_bias
-        assert w_out is not None
-        assert out_bias is not None
-        return network.push(w_out.astype(np.float64), out_bias.astype(np.float64)), inner
+        return network.push(*master_of(self.weights)), inner
 
     def _descend(self, slopes: Gradients) -> None:
         found = {part: np.asarray(getattr(slopes, part)) for part in self.parts}

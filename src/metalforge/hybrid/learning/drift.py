@@ -33,25 +33,6 @@ SMALLEST_VARIANCE = 1e-12
 """Relative to the channel's mean square: a constant channel has no distance from itself."""
 
 
-class Memories(NamedTuple):
-    """Means and variances (2, channels), the fast memory's first, and the rows behind them."""
-
-    mean: Doubles
-    variance: Doubles
-    rows: int
-
-    def after(self, x: Doubles, rates: Doubles) -> "Memories":
-        """Return the memories with a row more: plain means until they are as long as the exponential ones."""
-        a, d = np.maximum(rates, 1 / (self.rows + 1))[:, np.newaxis], x - self.mean
-        return Memories(self.mean + a * d, (1 - a) * (self.variance + a * d * d), self.rows + 1)
-
-    def distance(self) -> float:
-        """Return J between the two, averaged over the channels."""
-        floor = SMALLEST_VARIANCE * (self.mean[1] ** 2 + self.variance[1]) + np.finfo(np.float64).tiny
-        fast, slow = np.maximum(self.variance, floor)
-        return float(np.mean(divergence(self.mean[0], fast, self.mean[1], slow)))
-
-
 class DriftInfo(NamedTuple):
     """The divergence after a row, and whether it is an alarm."""
 
@@ -68,23 +49,19 @@ def divergence(mean_a: ArrayLike, variance_a: ArrayLike, mean_b: ArrayLike, vari
 class DriftMonitor:
     """Watches a stream of numbers (channels,): inputs, outputs, or losses, whichever shall not drift.
 
-    The first `warmup` rows give no alarm; by default three fast memories. After an alarm both memories begin anew, so
-    that the new world becomes the normal one. Rows that are not finite are passed over and counted in `skipped`.
+    `mean` and `variance` are (2, channels), those of the fast memory first. The first 3 / `fast` rows give no alarm.
+    After an alarm both memories begin anew, so that the new world becomes the normal one. Rows that are not finite are
+    passed over and counted in `skipped`.
     """
 
-    memories: Memories
-
-    def __init__(
-        self, channels: int, *, threshold: float, fast: float = 0.02, slow: float = 0.001, warmup: int | None = None
-    ) -> None:
+    def __init__(self, channels: int, *, threshold: float, fast: float = 0.02, slow: float = 0.001) -> None:
         if not 0 < slow < fast < 1:
             raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
         require_at_least(1, channels=channels)
-        require_at_least(2, warmup=warmup)
         if not threshold > 0:
             raise SpecError(f"`threshold` must be above 0. Got {threshold}")
         self.channels, self.threshold, self._rates = channels, threshold, np.array([fast, slow])
-        self.warmup = round(3 / fast) if warmup is None else warmup
+        self._warmup = round(3 / fast)
         self.alarms = self.skipped = 0
         self.rebase()
 
@@ -96,10 +73,15 @@ class DriftMonitor:
         if not np.all(np.isfinite(row)):
             self.skipped += 1
             return DriftInfo(0.0, alarm=False)
-        self.memories = self.memories.after(row, self._rates)
-        if self.memories.rows < self.warmup:
+        self._rows += 1
+        # Plain means until they are as long as the exponential ones.
+        a, d = np.maximum(self._rates, 1 / self._rows)[:, np.newaxis], row - self.mean
+        self.mean, self.variance = self.mean + a * d, (1 - a) * (self.variance + a * d * d)
+        if self._rows < self._warmup:
             return DriftInfo(0.0, alarm=False)
-        distance = self.memories.distance()
+        floor = SMALLEST_VARIANCE * (self.mean[1] ** 2 + self.variance[1]) + np.finfo(np.float64).tiny
+        fast, slow = np.maximum(self.variance, floor)
+        distance = float(np.mean(divergence(self.mean[0], fast, self.mean[1], slow)))
         alarm = distance > self.threshold
         if alarm:
             self.alarms += 1
@@ -108,7 +90,7 @@ class DriftMonitor:
 
     def rebase(self) -> None:
         """Forget everything: what comes from now on is what is normal."""
-        self.memories = Memories(np.zeros((2, self.channels)), np.zeros((2, self.channels)), 0)
+        self.mean, self.variance, self._rows = np.zeros((2, self.channels)), np.zeros((2, self.channels)), 0
 
 
 def choose_threshold(streams: Sequence[ArrayLike], *, horizon: int, false_alarm: float = 0.05, **memory: Any) -> float:

@@ -15,7 +15,6 @@ the last rows of a stream, and what the network says of them.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -38,7 +37,11 @@ class EvolvedGeneration(NamedTuple):
 
     before: float
     after: float
-    improved: bool
+
+    @property
+    def improved(self) -> bool:
+        """Whether a child was better than its parent."""
+        return self.after < self.before
 
 
 class EvolutionInfo(NamedTuple):
@@ -105,8 +108,8 @@ class StreamWindow:
 class Evolution:
     """Evolves the readout of a network on its device.
 
-    With `fit_bias` (mean squares only) every candidate gets the bias that suits its window best, on the host, where the
-    bias is: the mean of what is left.
+    With mean squares every candidate gets the bias that suits its window best, on the host, where the bias is: the mean
+    of what is left.
     """
 
     def __init__(
@@ -118,14 +121,12 @@ class Evolution:
         rate: float = 0.05,
         sigma: float = 0.1,
         loss: LossName = "mse",
-        fit_bias: bool = True,
     ) -> None:
         check_loss(loss)
         require_at_least(1, children=children)
         require_shares(rate=rate, sigma=sigma)
         self.children, self.rate, self.sigma = children, rate, sigma
         self.network, self.loss = network, loss
-        self.fit_bias = fit_bias and loss == "mse"
         self.evaluations = self.pushes = self.bytes_pushed = 0
         self._rng = np.random.default_rng(seed)
 
@@ -138,36 +139,25 @@ class Evolution:
         """Return what one generation on a window did; the device holds the better of parent and children after it."""
         parent, bias, limit = self.integers, self.network.master().out_bias, self.network.readout.limit
         first, best_bias = self._score(window)
-        least, best, improved = first, parent, False
+        least, best = first, parent
         for _ in range(self.children):
             child = mutate(parent, limit, self.rate, self.sigma, self._rng)
             self._write(child, bias)
             found, own_bias = self._score(window)
             if found <= least:
-                improved |= found < first
                 least, best, best_bias = found, child, own_bias
         self._write(best, best_bias)
-        self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), SMALLEST_SIGMA, 1.0))
-        return EvolvedGeneration(first, least, improved)
+        made = EvolvedGeneration(first, least)
+        self.sigma = float(np.clip(self.sigma * (GROWTH if made.improved else GROWTH**-0.25), SMALLEST_SIGMA, 1.0))
+        return made
 
-    def run(
-        self,
-        windows: Callable[[], Window] | Window,
-        generations: int,
-        *,
-        goal: float | None = None,
-    ) -> EvolutionInfo:
-        """Return the generations made on windows, one each; a single window serves all.
-
-        Ends early when the loss reaches `goal`.
-        """
+    def run(self, window: Window, generations: int, *, goal: float | None = None) -> EvolutionInfo:
+        """Return the generations made on a window; ends early when the loss reaches `goal`."""
+        require_at_least(1, generations=generations)
         done: list[EvolvedGeneration] = []
-        if generations < 1:
-            raise SeriesError(f"`generations` must be at least 1. Got {generations}")
-        for _ in range(generations):
-            made = self.generation(windows if isinstance(windows, Window) else windows())
-            done.append(made)
-            if goal is not None and made.after <= goal:
+        while len(done) < generations:
+            done.append(self.generation(window))
+            if goal is not None and done[-1].after <= goal:
                 return EvolutionInfo(tuple(done), "goal")
         return EvolutionInfo(tuple(done), "generations")
 
@@ -176,7 +166,7 @@ class Evolution:
         self.evaluations += 1
         bias = self.network.master().out_bias
         outputs = self.network.read(window.features)
-        if self.fit_bias:
+        if self.loss == "mse":
             # What the device said is with the bias of the host; another bias is another sum.
             shift = (window.targets - outputs).mean(axis=0)
             outputs, bias = outputs + shift, bias + shift

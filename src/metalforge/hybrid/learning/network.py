@@ -43,6 +43,13 @@ class Master(NamedTuple):
         return np.asarray(features @ self.w_out.T + self.out_bias)
 
 
+def master_of(weights: EsnWeights) -> Master:
+    """Return the readout of weights in float64; raises without one."""
+    if weights.w_out is None or weights.out_bias is None:
+        raise SpecError("a network that learns wants a readout to start from\nhint: weights.with_readout(zeros)")
+    return Master(weights.w_out.astype(np.float64), weights.out_bias.astype(np.float64))
+
+
 class Forward(NamedTuple):
     """What the device said of an input, and what its readout saw."""
 
@@ -73,8 +80,7 @@ class DeviceNetwork(HybridEsn):
         centre: Doubles | None = None,
         on_gone: OnGone = "reconnect",
     ) -> None:
-        if weights.w_out is None or weights.out_bias is None:
-            raise SpecError("a network that learns wants a readout to start from\nhint: weights.with_readout(zeros)")
+        self._master, self._centre = master_of(weights), centre
         require_one_of("reconnect", "raise", on_gone=on_gone)
         if calibration is not None and weights.w_fb is not None:
             raise SpecError("a network with feedback cannot be calibrated without outputs\nhint: give `input_range`")
@@ -97,10 +103,8 @@ class DeviceNetwork(HybridEsn):
         self.path = DevicePath(weights, programs, [RowBlock(weights, self.reservoir, "raise")], place=place)
         wide = software.ranges_at(seen_by.activation_bits)
         seen = group_ranges(*[(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough)
-        self.readout = WrittenMatrix("readout", weights.w_out, programs, encoding=seen_by, ranges=seen)
+        self.readout = WrittenMatrix("readout", self._master.w_out, programs, encoding=seen_by, ranges=seen)
         """W_out on the device."""
-        self._master = Master(weights.w_out.astype(np.float64), weights.out_bias.astype(np.float64))
-        self._centre = centre
 
     # Running.
 
