@@ -7,7 +7,7 @@ has it, unless they are named. Scores never come from the data that ranges are m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,36 +177,15 @@ def said(task: Task) -> str:
     return f"{rows} of {steps} steps" if n == 1 else f"{n} series" + (f", {rows} steps" if task.each_step else "")
 
 
-class SeriesData(NamedTuple):
-    """Series and names of classes: what ranges are measured on, what is held out, and what readouts are fitted to."""
-
-    seen: list[Reals]
-    held: Task
-    training: Task | None
-    labels: tuple[str, ...]
-    said: tuple[str, str]
-
-
-def series_data(
-    series: Sequence[Reals], targets: Given, width: int, options: Options, apart: list[Reals] | None
-) -> SeriesData:
-    """Return series divided; where ranges are measured on others `apart`, all of them are held out."""
-    task, labels = series_task(series, targets, width, options.labels, options.washout)
-    if apart is not None:
-        return SeriesData(apart, task, None, labels, (f"{len(apart)} series of their own", said(task)))
-    first, held = divided(task, options.held_out)
-    seen = [one[:end] for one, end in zip(first.inputs, first.ends + 1, strict=True)]
-    return SeriesData(seen, held, first, labels, (said(first), said(held)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GraphPart:
-    """Data of a graph: examples to measure ranges on, and held-out inputs with what should come of them."""
+class Part:
+    """Data of a model: examples to measure ranges on, and held-out inputs with what should come of them."""
 
-    calibration: list[dict[str, Array]]
-    inputs: dict[str, Array]
-    n: int
-    task: Task | None
+    seen: list[Any]
+    """Series (steps, inputs), or one dictionary of samples by input."""
+    held: Task | dict[str, Array]
+    training: Task | None = None
+    """Series that new readouts may be fitted to."""
     wanted: Array
     groups: NDArray[np.int64]
     labels: tuple[str, ...]
@@ -214,33 +193,34 @@ class GraphPart:
 
 
 def series_part(
-    graph: OpGraph, found: list[dict[str, Array]], given: Any, output: str, width: int, options: Options
-) -> GraphPart:
-    """Return the data of a graph with a state: series."""
-    if len(graph.inputs) > 1:
-        raise SpecError(f"a model with a state and {len(graph.inputs)} inputs cannot be evaluated: one is wanted")
-    (name,), other = graph.inputs, options.calibration
-    apart = None if other is None else [one[name] for one in other]
-    data = series_data([one[name] for one in found], given, width, options, apart)
-    return GraphPart(
-        calibration=few([{name: one} for one in data.seen]),
-        inputs={name: data.held.inputs},
-        n=len(data.held.inputs),
-        task=data.held,
-        wanted=data.held.labels,
-        groups=data.held.groups,
-        labels=data.labels,
-        said=data.said,
+    series: Sequence[Reals], targets: Given, width: int, options: Options, apart: list[Reals] | None
+) -> Part:
+    """Return series divided; where ranges are measured on others `apart`, all of them are held out."""
+    task, labels = series_task(series, targets, width, options.labels, options.washout)
+    if apart is not None:
+        first, held, seen, shown = None, task, apart, f"{len(apart)} series of their own"
+    else:
+        first, held = divided(task, options.held_out)
+        seen = [one[:end] for one, end in zip(first.inputs, first.ends + 1, strict=True)]
+        shown = said(first)
+    return Part(
+        seen=seen,
+        held=held,
+        training=first,
+        wanted=held.labels,
+        groups=held.groups,
+        labels=labels,
+        said=(shown, said(held)),
     )
 
 
 def sample_part(
-    graph: OpGraph, found: list[dict[str, Array]], given: Any, output: str, width: int, options: Options
-) -> GraphPart:
+    graph: OpGraph, inputs: dict[str, Array], given: Any, output: str, width: int, options: Options
+) -> Part:
     """Return the data of a graph without a state: samples."""
     if not isinstance(given, np.ndarray):
         raise SpecError("the model keeps no state, so its targets are one array, not one for each series")
-    (inputs,), shape = found, graph.shapes[output]
+    shape = graph.shapes[output]
     n = next((len(inputs[name]) for name, extents in graph.inputs.items() if extents[:1] == (None,)), 1)
     labels = names_of(given, width, options.labels) if are_classes(given) else ()
     open_extents = dict(enumerate(given.shape))
@@ -256,16 +236,13 @@ def sample_part(
     if options.calibration is None:
         codes = truth if labels and truth.ndim == 1 else None
         first, held = chosen_rows(n, options.held_out, codes)
-        seen, shown = at(graph, inputs, first[:CALIBRATED]), f"{len(first)} samples"
+        seen, shown = [at(graph, inputs, first[:CALIBRATED])], f"{len(first)} samples"
     else:
-        (seen,), held = options.calibration, np.arange(n)
-        shown = "samples of their own"
+        seen, held, shown = options.calibration, np.arange(n), "samples of their own"
     rows = truth[held]
-    return GraphPart(
-        calibration=[seen],
-        inputs=at(graph, inputs, held),
-        n=len(held),
-        task=None,
+    return Part(
+        seen=seen,
+        held=at(graph, inputs, held),
         wanted=rows.reshape(-1) if labels else rows.reshape(-1, width),
         groups=np.repeat(np.arange(len(held)), int(np.prod(lead[1:]))),
         labels=labels,

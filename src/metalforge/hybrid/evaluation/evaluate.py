@@ -19,7 +19,7 @@ from metalforge.substrates import PROFILES, Program
 
 from .data import Options
 from .opening import OpenedModel, open_model
-from .report import Evaluation, Figure, Kept, PrecisionRow
+from .report import Evaluation, Kept, PrecisionRow
 from .scoring import Scorer
 from .subjects import ON_HOST, GraphSubject, NetworkSubject, Subject, Trial, host_plan
 
@@ -86,7 +86,7 @@ def evaluate(
             break
     chosen = next((row.precision for row in rows if row.within), None)
     plan = subject.plan(chosen or rows[-1].precision, chips[0])
-    software, fitted = (None if one is None else Figure.of(subject.scorer.score(one)) for one in reference)
+    software, fitted = (None if one is None else subject.scorer.score(one) for one in reference)
     return Evaluation(
         model=_name(model),
         kind=subject.kind,
@@ -149,8 +149,7 @@ def _row(scorer: Scorer, precision: str, trial: Trial, reference: Any, tolerance
     else:
         for i, (before, after) in enumerate(zip(reference, trial.answers, strict=True)):
             if before is not None and after is not None:
-                lost = Figure.of(scorer.lost(before, after))
-                kept[i] = Kept(score=Figure.of(scorer.score(after)), lost=lost)
+                kept[i] = Kept(score=scorer.score(after), lost=scorer.lost(before, after))
     return PrecisionRow(
         precision=precision,
         chip_rows=trial.chip_rows,

@@ -4,38 +4,28 @@ import msgspec
 
 from metalforge.core import Cost, Modelled, TextTable, aligned, escaped
 from metalforge.hybrid.routing.plan import InputRange, OpPlan, short
-from metalforge.reservoir import Interval
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what is written as JSON."""
-
-
-class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value and its 95 % interval."""
 
     value: float
     low: float
     high: float
 
-    @classmethod
-    def of(cls, interval: Interval) -> "Figure":
-        """Return an interval as a record."""
-        return cls(value=interval.value, low=interval.low, high=interval.high)
-
     def __str__(self) -> str:
         """Return it as 0.973 (0.961 to 0.984)."""
         return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
 
 
-class Kept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A score on the chip, and what it is worse by than the same readout in software."""
 
     score: Figure
     lost: Figure
 
 
-class Fitting(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Fitting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a device profile has room, why not, and what a sample or step costs there: modelled, never measured."""
 
     profile: str
@@ -44,7 +34,7 @@ class Fitting(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cost: Cost
 
 
-class PrecisionRow(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PrecisionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One precision. `as_is` is the model's own readout; `refitted` one fitted to the states on the chip."""
 
     precision: str
@@ -59,7 +49,7 @@ class PrecisionRow(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Why it could not be run, where it could not."""
 
 
-class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer of `npu evaluate`."""
 
     model: str

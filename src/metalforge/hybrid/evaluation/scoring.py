@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core import Array, Doubles, Reals, SpecError
-from metalforge.reservoir import Interval, politis_white, wilson
+from metalforge.reservoir import politis_white, wilson
+
+from .report import Figure
 
 RESAMPLES, Z = 1000, 1.959964
 FEWEST, MOST = 10, 500
@@ -55,17 +57,18 @@ class Scorer:
             said = (outputs.reshape(-1) > self._threshold).astype(np.int64)
         return np.asarray(said == self.wanted)
 
-    def score(self, outputs: Reals) -> Interval:
+    def score(self, outputs: Reals) -> Figure:
         """Return the accuracy or the NRMSE of outputs (rows, outputs)."""
         if self._alone:
-            return Interval(*wilson(int(self.right(outputs).sum()), len(self.wanted))[:3])
+            value, low, high = wilson(int(self.right(outputs).sum()), len(self.wanted))[:3]
+            return Figure(value=value, low=low, high=high)
         return self._resampled(lambda drawn: drawn[0], outputs)
 
     def value(self, outputs: Reals) -> float:
         """Return the score without its interval."""
         return float(self._score(self._terms(outputs).sum(axis=0, keepdims=True))[0])
 
-    def lost(self, reference: Reals, outputs: Reals) -> Interval:
+    def lost(self, reference: Reals, outputs: Reals) -> Figure:
         """Return what outputs are worse by than those of a reference; positive is worse."""
         sign = -1.0 if self.classes else 1.0
         if not self._alone:
@@ -75,9 +78,9 @@ class Scorer:
         half_b, half_c, more = b + 0.5, c + 0.5, n + 2.0
         middle = (half_b - half_c) / more
         wide = Z * sqrt(half_b + half_c - (half_b - half_c) ** 2 / more) / more
-        return Interval((b - c) / n, middle - wide, middle + wide)
+        return Figure(value=(b - c) / n, low=middle - wide, high=middle + wide)
 
-    def _resampled(self, value: Callable[[list[Doubles]], Doubles], *several: Reals) -> Interval:
+    def _resampled(self, value: Callable[[list[Doubles]], Doubles], *several: Reals) -> Figure:
         """Return a value of the scores of several outputs, with the 2.5 and 97.5 percentiles of its bootstrap."""
         squares = [self._terms(outputs) for outputs in several]
         groups = self._blocks(squares)
@@ -86,7 +89,7 @@ class Scorer:
         found = [value([self._score(drawn @ one) for one in sums]) for drawn in (np.ones((1, count)), _draws(count))]
         # A draw without any variation of the truth has no NRMSE, and says nothing.
         low, high = np.nanquantile(found[1], [0.025, 0.975])
-        return Interval(float(found[0][0]), float(low), float(high))
+        return Figure(value=float(found[0][0]), low=float(low), high=float(high))
 
     def _terms(self, outputs: Reals) -> Doubles:
         """Return what is summed over rows: ones and rights; or ones, squares of errors, targets and their squares."""

@@ -13,7 +13,7 @@ from metalforge.core import Array, Cost, Reals, SpecError, find, one_thread
 from metalforge.hybrid.deployed.model import network_series, read_graph
 from metalforge.hybrid.deployed.placement import scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.tasks import features_of, outputs
+from metalforge.hybrid.esn.tasks import Task, features_of, outputs
 from metalforge.hybrid.model.graph import OpGraph, graph_from_esn
 from metalforge.hybrid.model.inputs import Given, Outputs, model_inputs
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
@@ -25,7 +25,7 @@ from metalforge.reservoir import EsnWeights, head_values, select_ridge
 from metalforge.substrates import EmulatedDevice, Program, ResourceError, ladder_of, mesh, programs_cost
 from metalforge.substrates import profile as find_profile
 
-from .data import Options, are_classes, as_list, at, few, sample_part, series_data, series_part
+from .data import Options, are_classes, as_list, at, few, sample_part, series_part
 from .opening import DEPLOYED, OpenedModel
 from .report import Fitting
 from .scoring import Scorer
@@ -37,11 +37,8 @@ FOLDS = 5
 ON_HOST = "the readout stays on the host, where it is not rounded"
 
 
-class Answers(NamedTuple):
-    """Outputs on the held-out rows, of the model's own readout and of a fitted one; None where there is none."""
-
-    as_is: Reals | None
-    refitted: Reals | None
+Answers: TypeAlias = tuple[Reals | None, Reals | None]
+"""Outputs on the held-out rows, of the model's own readout and of a fitted one; None where there is none."""
 
 
 class Trial(NamedTuple):
@@ -70,12 +67,14 @@ class NetworkSubject:
         self.weights, self._opened = weights, opened
         self.kind = f"reservoir, {weights.inputs} inputs, {weights.units} units, {weights.outputs} outputs"
         apart = None if options.calibration is None else self._series("calibration", options.calibration)
-        data = series_data(self._series("input", inputs), targets, weights.outputs, options, apart)
-        self.seen, self.held, self.training, self.labels, (self.calibrated_on, self.held_out) = data
+        part = series_part(self._series("input", inputs), targets, weights.outputs, options, apart)
+        assert isinstance(part.held, Task)
+        self.seen, self.held, self.training, self.labels = part.seen, part.held, part.training, part.labels
+        self.calibrated_on, self.held_out = part.said
         if self.training is None and weights.w_out is None:
             raise SpecError("the model has no readout, and nothing to fit one on\nhint: leave --calibration out")
         threshold = 0.5 if self.labels and weights.outputs == 1 else None
-        self.scorer = Scorer(self.held.labels, self.held.groups, threshold=threshold)
+        self.scorer = Scorer(part.wanted, part.groups, threshold=threshold)
         self._software = HybridEsn.from_weights(weights, calibration=self.seen)
 
     def _series(self, name: str, given: Given) -> list[Reals]:
@@ -96,7 +95,7 @@ class NetworkSubject:
             assert isinstance(esn, HybridEsn)
             rows = esn.path.rows_per_step if esn.path is not None else 0
             fitting = tuple(_fitting([(esn.programs.programs, 1)], name) for name in profiles)
-            return Trial(Answers(self._own(features_of(esn, self.held)), None), rows, fitting)
+            return Trial((self._own(features_of(esn, self.held)), None), rows, fitting)
         rows, on_host = encoding_of(precision).rows, False
         answers, on = None, []
         for name in profiles:
@@ -121,7 +120,7 @@ class NetworkSubject:
 
     def _answers(self, esn: HybridEsn) -> Answers:
         features = features_of(esn, self.held)
-        return Answers(self._own(features), self._refitted(esn, features))
+        return self._own(features), self._refitted(esn, features)
 
     def _own(self, features: Reals) -> Reals | None:
         """Return what the model's own readout says, in its own units."""
@@ -167,8 +166,18 @@ class GraphSubject:
         if opened.heads is not None:
             width = opened.heads.width
         single = are_classes(given) and width == 1  # one output that tells two classes apart
-        part = series_part if graph.stateful else sample_part
-        self._part = part(graph, found, given, self.output, 2 if single else width, options)
+        width = 2 if single else width
+        if graph.stateful:
+            if len(graph.inputs) > 1:
+                count = len(graph.inputs)
+                raise SpecError(f"a model with a state and {count} inputs cannot be evaluated: one is wanted")
+            (name,) = graph.inputs
+            apart = None if options.calibration is None else [one[name] for one in options.calibration]
+            self._part = series_part([one[name] for one in found], given, width, options, apart)
+            self._calibration = few([{name: one} for one in self._part.seen])
+        else:
+            self._part = sample_part(graph, found[0], given, self.output, width, options)
+            self._calibration = self._part.seen
         self.labels, self.calibrated_on, self.held_out = self._part.labels, *self._part.said
         producer = graph.producer(self.output)
         sigmoid = producer is not None and isinstance(producer.op, Elementwise) and producer.op.function == "sigmoid"
@@ -177,7 +186,7 @@ class GraphSubject:
 
     def software(self) -> Answers:
         """Return the answers in software."""
-        return Answers(self._rows(host_plan(self.graph)), None)
+        return self._rows(host_plan(self.graph)), None
 
     def trial(self, precision: str, profiles: Sequence[str]) -> Trial:
         """Return the graph at a precision, or as it was deployed."""
@@ -186,7 +195,7 @@ class GraphSubject:
         plans = [self.plan(precision, name) for name in profiles]
         on = tuple(_fitting_of(plan) for plan in plans)
         first = next((plan for plan in plans if plan.jobs), None)
-        answers = None if first is None else Answers(self._rows(first), None)
+        answers = None if first is None else (self._rows(first), None)
         return Trial(answers, sum(job.passes for job in first.jobs) if first else 0, on)
 
     def plan(self, precision: str, profile: str) -> Plan:
@@ -196,20 +205,21 @@ class GraphSubject:
             return chip
         name = precision.removeprefix(DEPLOYED).strip()
         router = OperationRouter(objective="hw_only", profile=profile, precision=name)
-        return router.plan(self.graph, calibration=self._part.calibration)
+        return router.plan(self.graph, calibration=self._calibration)
 
     def _deployed(self, profiles: Sequence[str]) -> Trial:
         """Return the plan or program that is in the file."""
         chip = self._opened.on_chip
         if isinstance(chip, Program):
-            rows, ladder = chip.encoding.rows, ladder_of(chip)
+            rows, ladder, held = chip.encoding.rows, ladder_of(chip), self._part.held
+            assert isinstance(held, dict)
             with EmulatedDevice(profiles[0]) as device:
                 device.load(chip)
-                said = ladder.decode(device.infer_linear(ladder.encode(self._part.inputs["input"])))
-            return Trial(Answers(said, None), rows, tuple(_fitting([([chip], 1)], name) for name in profiles))
+                said = ladder.decode(device.infer_linear(ladder.encode(held["input"])))
+            return Trial((said, None), rows, tuple(_fitting([([chip], 1)], name) for name in profiles))
         assert isinstance(chip, Plan)
         on = tuple(_fitting([(job.programs, job.positions) for job in chip.jobs], name) for name in profiles)
-        return Trial(Answers(self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
+        return Trial((self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
 
     def _scaled(self, given: Given) -> list[dict[str, Array]]:
         """Return inputs as the graph sees them."""
@@ -217,12 +227,13 @@ class GraphSubject:
 
     def _rows(self, plan: Plan) -> Reals:
         """Return the held-out rows of the output."""
-        part = self._part
+        held = self._part.held
         with HybridExecutor(plan) as executor:
-            if part.task is not None:
-                return part.task.seen(self._named(executor.run(part.inputs), part.inputs))
-            starts = range(0, part.n, AT_ONCE)
-            calls = (at(self.graph, part.inputs, slice(start, start + AT_ONCE)) for start in starts)
+            if isinstance(held, Task):
+                (name,) = self.graph.inputs
+                return held.seen(self._named(executor.run({name: held.inputs}), {name: held.inputs}))
+            starts = range(0, int(self._part.groups[-1]) + 1, AT_ONCE)
+            calls = (at(self.graph, held, slice(start, start + AT_ONCE)) for start in starts)
             whole = np.concatenate([self._named(executor.forward(call), call) for call in calls])
         return whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole
 

@@ -54,6 +54,10 @@ class DriftMonitor:
     passed over and counted in `skipped`.
     """
 
+    mean: Doubles
+    variance: Doubles
+    _rows: int
+
     def __init__(self, channels: int, *, threshold: float, fast: float = 0.02, slow: float = 0.001) -> None:
         if not 0 < slow < fast < 1:
             raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
