@@ -37,7 +37,7 @@ class Record(Protocol):
 
     @property
     def entry(self) -> Any:
-        """Its description: a struct with `part`, `seed` and a `name` that is unique in a corpus."""
+        """Its description: `part`, `seed`, a `name` that is unique in a corpus, `file`, `work` and `label`."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return its arrays as files have them; one that is alone has no name."""

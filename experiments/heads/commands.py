@@ -1,26 +1,61 @@
 """`python -m experiments heads corpus | transition | train | evaluate`: chains, heads, scores."""
 
 import sys
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from experiments.corpora import PARTS, RecordedCorpus
 from experiments.markdown import made_page
-from experiments.plasma_heads.study import PlasmaHeads
+from experiments.plasma_heads import evaluation as transport_heads
+from experiments.plasma_heads.corpus import PLASMA_GRIDS, PlasmaCorpus, plasma_entries, record_plasma
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.layouts import layout as find_layout
+from metalforge.conductor.plasma.heads import LAYOUT
 from metalforge.conductor.shipped import Provenance, save_with_provenance
+from metalforge.core.pages import TextTable
+from metalforge.core.schema import HeadLayout
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
+from metalforge.reservoir.weights import EsnWeights
 
-from .corpus import Corpus
-from .study import LatticeHeads
+from . import study
+from .corpus import Corpus, chain_entries, corpus_of, record
 from .transition_fit import as_toml, fit_curve, peaks_of
 
-LATTICE, PLASMA = LatticeHeads(), PlasmaHeads()
+
+class Theory(NamedTuple):
+    """Heads of one theory: how their corpora are made, and how they are trained and judged."""
+
+    title: str
+    kind: type[RecordedCorpus[Any]]
+    unit: str
+    """Of an entry's work."""
+    entries: Callable[[str, int, str], list[Any]]
+    """By grid, seed and part."""
+    record: Callable[..., Iterable[Any]]
+    corpus: Callable[[str, int, list[Any]], RecordedCorpus[Any]]
+    train: Callable[[Any, HeadLayout, int], tuple[EsnWeights, list[dict[str, Any]]]]
+    judge: Callable[[Any, HeadLayout, EsnWeights | None, int], tuple[Any, list[TextTable]]]
+
+
+LATTICE = Theory(
+    "The conductor on held-out chains", Corpus, "updates", chain_entries, record, corpus_of, study.train, study.judge
+)
+PLASMA = Theory(
+    "Transport heads on held-out state points",
+    PlasmaCorpus,
+    "atom_steps",
+    plasma_entries,
+    record_plasma,
+    lambda grid, seed, runs: PlasmaCorpus(grid=grid, records=tuple(runs)),
+    transport_heads.train,
+    transport_heads.judge,
+)
 app = typer.Typer(help="Train and judge heads that watch a chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path, typer.Option("--corpus", help="A file of `heads corpus`, or a folder of such files.")]
@@ -56,25 +91,26 @@ def corpus(
     """Run the chains that heads are trained and tested on; the same command gives the same checksums."""
     grid = "quick" if quick else grid
     engine = engine_here(substrate)
-    theory: Any = PLASMA if grid in PLASMA.grids else LATTICE
+    theory = PLASMA if grid in PLASMA_GRIDS else LATTICE
     wanted: dict[Path, list[Any]] = {}
     for entry in theory.entries(grid, seed, part.value):
-        file = out if out.suffix == ".h5" else out / f"{grid}-{part.value}-{theory.file_of(entry)}.h5"
+        file = out if out.suffix == ".h5" else out / f"{grid}-{part.value}-{entry.file}.h5"
         wanted.setdefault(file, []).append(entry)
         file.parent.mkdir(parents=True, exist_ok=True)
-    done, total, rows = 0, sum(map(len, wanted.values())), []
+    done, total = 0, sum(map(len, wanted.values()))
+    rows: list[dict[str, Any]] = []
     for path, entries in wanted.items():
         records = []
-        for record in theory.record(entries, engine, workers or default_threads()):
-            records.append(record)
+        for one in theory.record(entries, engine=engine, workers=workers or default_threads()):
+            records.append(one)
             done += 1
             if done % 10 == 0:
-                sys.stderr.write(f"[{done}/{total}] {theory.label(record.entry)}\n")
+                sys.stderr.write(f"[{done}/{total}] {one.entry.label}\n")
         made = theory.corpus(grid, seed, records)
         made.save(path)
-        count = {one: len(made.part(one)) for one in ("train", "test")}
-        work = {theory.unit: sum(map(theory.work, entries))}
-        rows.append({"file": str(path), "sha256": made.sha256, **count, **work})
+        counts: dict[str, int] = {of: len(made.part(of)) for of in PARTS}
+        work = sum(entry.work for entry in entries)
+        rows.append({"file": str(path), "sha256": made.sha256, **counts, theory.unit: work})
     summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
     lines = [(*map(str, list(row.values())[:-1]), f"{row[theory.unit]:,.0f}") for row in rows]
     print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), lines)
@@ -109,7 +145,7 @@ def train(
     wanted = find_layout(layout)
     theory = _theory(layout)
     made = theory.kind.load(source)
-    fitted, fits, note = theory.train(made, wanted, seed)
+    fitted, fits = theory.train(made, wanted, seed)
     # Commands that anyone can give: `corpus` stands for any folder.
     commands = [f"corpus --grid {grid} --out corpus" for grid in made.grid.split("+")]
     commands.append(f"train --corpus corpus --seed {seed} --layout {layout}")
@@ -123,8 +159,10 @@ def train(
     summary = {"file": str(out), "layout": layout, "seed": seed, "heads": fits, "provenance": origin}
     lines = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in fit.values()] for fit in fits]
     print_records(as_json, summary, f"Heads of {layout}", tuple(fits[0]) if fits else ("name",), lines)
-    if note and not as_json:
-        print_text(note)
+    fit_to = {fit["name"] for fit in fits}
+    missing = [name for name in wanted.names if name not in fit_to]
+    if missing and not as_json:
+        print_text(f"Without labels in this corpus, untrained: {', '.join(missing)}")
 
 
 @app.command()
@@ -155,6 +193,6 @@ def evaluate(
         print_table(one.title, one.columns, one.rows)
 
 
-def _theory(layout: str) -> Any:
+def _theory(layout: str) -> Theory:
     """Return the theory that a layout's heads are of."""
-    return PLASMA if layout in PLASMA.layouts else LATTICE
+    return PLASMA if layout == LAYOUT else LATTICE

@@ -9,7 +9,7 @@ runs a chain at a time, in so many processes. Links have the same bits either wa
 are kept in single precision, in which GPU and cores agree except where a value is on the edge of rounding.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -85,6 +85,21 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def name(self) -> tuple[object, ...]:
         """Identifies the chain in a corpus."""
         return self.place, self.seed, self.stream
+
+    @property
+    def label(self) -> str:
+        """It in words."""
+        return f"beta {self.beta:g} on {'x'.join(map(str, self.dims))}"
+
+    @property
+    def file(self) -> str:
+        """The end of the name of its file."""
+        return f"nt{self.dims[3]}"
+
+    @property
+    def work(self) -> float:
+        """Its updates."""
+        return self.updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -212,6 +227,17 @@ GRIDS = msgspec.toml.decode(
 def corpus_spec(grid: str, *, seed: int = 2026) -> CorpusSpec:
     """Return the specification of a grid by its name."""
     return CorpusSpec(grids=find("grid of chains", grid, GRIDS), seed=seed)
+
+
+def chain_entries(grid: str, seed: int, part: str) -> list[ChainEntry]:
+    """Return the chains of a part of a grid, by their N_t."""
+    return sorted(corpus_spec(grid, seed=seed).entries(part), key=lambda entry: entry.dims[3])
+
+
+def corpus_of(grid: str, seed: int, chains: Iterable[ChainRecord]) -> Corpus:
+    """Return the chains of a grid as a corpus."""
+    spec = msgspec.Raw(msgspec.json.encode(corpus_spec(grid, seed=seed)))
+    return Corpus(grid=grid, spec=spec, records=tuple(chains))
 
 
 BLOCK = 256

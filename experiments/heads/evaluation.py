@@ -19,34 +19,33 @@ import msgspec
 import numpy as np
 
 from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import scaled_coupling, transition_curve
+from metalforge.conductor.scaling import transition_curve
 from metalforge.conductor.scores import HeadScore, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir.weights import EsnWeights
 
 from .baselines import baselines_for
 from .labels import TRAJECTORIES, Example, jittered, label_of, supposing
-from .predictions import ROUTES, Route, layout_of, predictions, values_of
-from .scores import PeakScore, PeakSpread
-from .training import Trained, label_rows, reservoir, train_heads
+from .predictions import ROUTES, Route, layout_of, predictions
+from .training import label_rows, reservoir, train_heads
 from .transition_fit import LatticePeak, two_loop_peak, without
 
 ACCURACY = ("thermalization", "phase")
 """Labels whose answer is taken as yes or no."""
+CURVE, TWO_LOOP = "transition curve", "two-loop scaling"
 
 
-class NeitherPhase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Test chains whose interval covers the cut between the phases: how often head and baseline say the likelier side.
+class PeakScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the peak is on an N_t that was left out: root mean squares in beta of what each says."""
 
-    `value` and `baseline` are None where there is no such chain.
-    """
-
-    name: str
-    chains: int
-    value: float | None
-    baseline: float | None
-    baseline_name: str
+    n_t: int
+    clusters: int
+    head: float
+    curve: float
+    """The transition curve, an interpolation in N_t."""
+    two_loop: float
 
 
 class _Losses(NamedTuple):
@@ -77,7 +76,7 @@ class _Rival(NamedTuple):
 
 
 def evaluate(
-    trained: Trained,
+    weights: EsnWeights,
     train: Sequence[Example],
     test: Sequence[Example],
     *,
@@ -87,35 +86,17 @@ def evaluate(
     shared = {e.cluster for e in train} & {e.cluster for e in test}
     if shared:
         raise SpecError(f"training and test chains must not share couplings on a lattice. Got {sorted(shared)[0]}")
-    layout = layout_of(trained)
+    layout = layout_of(weights)
     rivals = {
         name: rival
-        for name in trained.fits
+        for name in (head.name for head in layout.heads if head.trained)
         if label_of(name) != PEAK and (rival := _strongest(layout[name], train, test)) is not None
     }
     scores = []
     for route in routes:
-        found = predictions(route, trained, train, test)
+        found = predictions(route, weights, train, test)
         scores += [_score(layout[name], found[name], rival, test, route) for name, rival in rivals.items()]
     return scores
-
-
-def neither_phase(trained: Trained, train: Sequence[Example], test: Sequence[Example]) -> NeitherPhase | None:
-    """Return the score of ambiguous chains, which are in no other score; None without a trained head for the phase."""
-    name = next((head for head in trained.fits if label_of(head) == "phase"), None)
-    if name is None:
-        return None
-    head = layout_of(trained)[name]
-    unclear = [example for example in test if np.isfinite(label_rows(example, name, ambiguous=True)).any()]
-    if not unclear:
-        return NeitherPhase(name=name, chains=0, value=None, baseline=None, baseline_name="")
-    strongest = _strongest(head, train, test)
-    rival = "constant" if strongest is None else strongest.name
-    baseline = baselines_for(name, train, classes=True)[rival]
-    ours = [values_of(trained, example.inputs)[name] for example in unclear]
-    theirs = [baseline(example) for example in unclear]
-    value, other = (_shown(head, _losses(head, said, unclear, ambiguous=True).mean()) for said in (ours, theirs))
-    return NeitherPhase(name=name, chains=len(unclear), value=value, baseline=other, baseline_name=rival)
 
 
 def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> _Rival | None:
@@ -133,10 +114,10 @@ def _yes_or_no(head: HeadSpec) -> bool:
     return label_of(head.name) in ACCURACY
 
 
-def _losses(head: HeadSpec, said: Sequence[Doubles], test: Sequence[Example], *, ambiguous: bool = False) -> _Losses:
+def _losses(head: HeadSpec, said: Sequence[Doubles], test: Sequence[Example]) -> _Losses:
     sums, rows, examples = [], [], []
     for answer, example in zip(said, test, strict=True):
-        label = label_rows(example, head.name, ambiguous=ambiguous)
+        label = label_rows(example, head.name)
         known = np.isfinite(label)
         if known.any():
             y, p = label[known], answer[known]
@@ -192,19 +173,6 @@ def _shown(head: HeadSpec, loss: float) -> float:
     return float(loss) if head.loss == "log" else float(np.sqrt(loss))
 
 
-BOUNDS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 10.0)
-"""Distances |x| up to which readings of the peak are taken together."""
-CURVE, TWO_LOOP = "transition curve", "two-loop scaling"
-
-
-class PeakStudy(NamedTuple):
-    """What leaving one N_t out gave: the head's score, each N_t apart, and how far readings are off by distance."""
-
-    scores: list[HeadScore]
-    apart: list[PeakScore]
-    spread: list[PeakSpread]
-
-
 def peak_study(
     train: Sequence[Example],
     test: Sequence[Example],
@@ -213,8 +181,8 @@ def peak_study(
     *,
     seed: int = 1,
     routes: Sequence[Route] = ROUTES,
-) -> PeakStudy | None:
-    """Return how well heads say where the peak is on an N_t that neither they nor the curve have seen."""
+) -> tuple[list[HeadScore], tuple[PeakScore, ...]]:
+    """Return how well heads say where the peak is on an N_t that neither they nor the curve have seen, and each N_t."""
     curve = transition_curve()
     head = next((h for h in layout.heads if label_of(h.name) == PEAK), None)
     places = {peak.dims: peak.beta for peak in peaks}
@@ -225,9 +193,8 @@ def peak_study(
     ]
     extents = sorted({peak.dims[3] for peak in peaks})
     if head is None or len(extents) < 3:
-        return None
+        return [], ()
     asked: list[Example] = []
-    away: list[float] = []
     said: dict[str, list[Doubles]] = {name: [] for name in (*routes, CURVE, TWO_LOOP)}
     only = msgspec.structs.replace(layout, heads=(head,))
     for n_t in extents:
@@ -242,7 +209,7 @@ def peak_study(
             supposing(e, at, (places[e.lattice[0]] - at.mean) / curve.unit)
             for e, at in zip(tests, expected, strict=True)
         ]
-        fitted = train_heads(learn, weights=reservoir(seed), layout=only)
+        fitted, _ = train_heads(learn, weights=reservoir(seed), layout=only)
         for route in routes:
             said[route] += predictions(route, fitted, learn, here)[head.name]
         nearest = min((p for p in peaks if p.dims[3] != n_t), key=lambda p: (abs(p.dims[3] - n_t), -p.dims[0]))
@@ -250,15 +217,13 @@ def peak_study(
         for e, at in zip(here, expected, strict=True):
             said[CURVE].append(np.zeros(len(e.inputs)))
             said[TWO_LOOP].append(np.full(len(e.inputs), (scaled - at.mean) / curve.unit))
-            away.append(abs(scaled_coupling(e.beta, at)))
         asked += here
     if not asked:
-        return None
+        return [], ()
     rivals = [_Rival(name, _losses(head, said[name], asked)) for name in (CURVE, TWO_LOOP)]
     rival = min(rivals, key=lambda one: one.losses.mean())
     scores = [_score(head, said[route], rival, asked, route) for route in routes]
-    apart = [_one_extent(head, n_t, asked, said, routes[0], curve.unit) for n_t in extents]
-    return PeakStudy(scores, apart, _spreads(head, asked, away, said[routes[0]], curve.unit))
+    return scores, tuple(_one_extent(head, n_t, asked, said, routes[0], curve.unit) for n_t in extents)
 
 
 def _one_extent(
@@ -270,17 +235,3 @@ def _one_extent(
     ours, curve, two_loop = (unit * float(np.sqrt(one.mean())) for one in losses.values())
     clusters = {e.cluster for e in losses[route].examples}
     return PeakScore(n_t=n_t, clusters=len(clusters), head=ours, curve=curve, two_loop=two_loop)
-
-
-def _spreads(
-    head: HeadSpec, asked: Sequence[Example], away: Sequence[float], said: Sequence[Doubles], unit: float
-) -> list[PeakSpread]:
-    """Return root mean squares by how far a coupling is from where the curve has the transition."""
-    found: dict[float, list[Doubles]] = {}
-    for example, x, answer in zip(asked, away, said, strict=True):
-        label = label_rows(example, head.name)
-        known = np.isfinite(label)
-        if known.any():
-            bound = next((b for b in BOUNDS if x <= b), BOUNDS[-1])
-            found.setdefault(bound, []).append((answer - label)[known] ** 2)
-    return [PeakSpread(x=b, error=unit * float(np.sqrt(np.concatenate(found[b]).mean()))) for b in sorted(found)]

@@ -339,8 +339,6 @@ class Example:
     rows: NDArray[np.int64]
     inputs: Doubles
     labels: Mapping[str, Doubles] = field(default_factory=dict)
-    length: int | None = None
-    """The first update from which the chain stays in its bands."""
     ambiguous: bool = False
     """Whether its coupling is of neither phase."""
 
@@ -406,7 +404,6 @@ def _example(chain: ChainRecord, labeller: Labeller) -> Example:
         rows=rows,
         inputs=inputs,
         labels={k: np.broadcast_to(np.float64(v), rows.shape).copy() for k, v in made.items() if v is not None},
-        length=labeller.length(chain),
         ambiguous=unclear,
     )
 

@@ -30,7 +30,7 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .labels import Example
-from .training import Trained, fit_heads, train_heads
+from .training import fit_heads, train_heads
 
 Route: TypeAlias = Literal["f32-software", "npu-w4a8-refit", "npu-w8a8", "npu-native", "no-memory"]
 ROUTES: tuple[Route, ...] = ("f32-software", "npu-w4a8-refit", "npu-w8a8", "npu-native", "no-memory")
@@ -79,49 +79,49 @@ def outputs_of(weights: EsnWeights, features: Doubles) -> Doubles:
     return np.asarray(features @ weights.w_out.T + weights.out_bias, np.float64)
 
 
-Predictions: TypeAlias = Mapping[str, Sequence[Doubles]]
-"""By head, one array (trajectories,) a chain."""
+def values_of(weights: EsnWeights, inputs: Doubles) -> dict[str, Doubles]:
+    """Return every trained head of a network along a chain; of two classes, the probability of the second."""
+    seen = inputs.astype(weights.dtype)
+    return _decoded(weights, predict(weights, seen), seen)
 
 
-def values_of(trained: Trained, inputs: Doubles) -> dict[str, Doubles]:
-    """Return every trained head of one network along a chain; of two classes, the probability of the second."""
-    seen = inputs.astype(trained.weights.dtype)
-    return _decoded(trained, predict(trained.weights, seen), seen)
+def _decoded(weights: EsnWeights, outputs: NDArray[Any], inputs: NDArray[Any]) -> dict[str, Doubles]:
+    return _by_head(weights, head_values(layout_of(weights), weights.features, outputs, inputs))
 
 
-def _decoded(trained: Trained, outputs: NDArray[Any], inputs: NDArray[Any]) -> dict[str, Doubles]:
-    layout = layout_of(trained)
-    values = head_values(layout, trained.weights.features, outputs, inputs)
-    return {name: values[:, layout.span(name).stop - 1] for name in trained.fits}
+def _by_head(weights: EsnWeights, values: Doubles) -> dict[str, Doubles]:
+    layout = layout_of(weights)
+    return {head.name: values[:, layout.span(head.name).stop - 1] for head in layout.heads if head.trained}
 
 
-def layout_of(trained: Trained) -> HeadLayout:
+def layout_of(weights: EsnWeights) -> HeadLayout:
     """Return the heads of a network."""
-    assert trained.weights.heads is not None
-    return trained.weights.heads
+    if weights.heads is None:
+        raise SpecError("these weights have no head layout\nhint: make them with `python -m experiments heads train`")
+    return weights.heads
 
 
-def predictions(route: Route, trained: Trained, train: Sequence[Example], test: Sequence[Example]) -> Predictions:
-    """Return what a network says of the test chains on a route."""
+def predictions(
+    route: Route, weights: EsnWeights, train: Sequence[Example], test: Sequence[Example]
+) -> Mapping[str, Sequence[Doubles]]:
+    """Return what a network says of the test chains on a route: by head, one array (trajectories,) a chain."""
     if route == "no-memory":
-        blind = without_memory(trained.weights)
-        trained = train_heads(train, weights=blind, layout=layout_of(trained))
+        weights, _ = train_heads(train, weights=without_memory(weights), layout=layout_of(weights))
     if route in ("f32-software", "no-memory"):
-        answers: list[Mapping[str, Doubles]] = [values_of(trained, example.inputs) for example in test]
+        answers = [values_of(weights, example.inputs) for example in test]
     elif route == "npu-w8a8":
-        answers = _whole_on_npu(trained, train, test)
+        answers = _whole_on_npu(weights, train, test)
     else:
-        answers = _refitted(route, trained, train, test)
-    return {name: [answer[name] for answer in answers] for name in trained.fits}
+        answers = _refitted(route, weights, train, test)
+    return {name: [answer[name] for answer in answers] for name in answers[0]}
 
 
-def _whole_on_npu(trained: Trained, train: Sequence[Example], test: Sequence[Example]) -> list[Mapping[str, Doubles]]:
+def _whole_on_npu(weights: EsnWeights, train: Sequence[Example], test: Sequence[Example]) -> list[dict[str, Doubles]]:
     """Return what reservoir and heads say when both are on the emulated NPU, with tanh on the host."""
-    layout = layout_of(trained)
-    calibration = None if trained.weights.ranges else calibration_inputs([example.inputs for example in train])
+    calibration = None if weights.ranges else calibration_inputs([example.inputs for example in train])
     with (
         EmulatedDevice() as device,
-        ConductorProgram(trained.weights, device, precision="W8A8", calibration=calibration) as running,
+        ConductorProgram(weights, device, precision="W8A8", calibration=calibration) as running,
     ):
 
         def said(batch: Doubles) -> Doubles:
@@ -129,16 +129,14 @@ def _whole_on_npu(trained: Trained, train: Sequence[Example], test: Sequence[Exa
             steps = range(batch.shape[1])
             return np.stack([running.run_conductor(batch[:, t]).vector for t in steps], axis=1)
 
-        values = side_by_side([example.inputs for example in test], said)
-    return [{name: y[:, layout.span(name).stop - 1] for name in trained.fits} for y in values]
+        return [_by_head(weights, y) for y in side_by_side([example.inputs for example in test], said)]
 
 
 def _refitted(
-    route: str, trained: Trained, train: Sequence[Example], test: Sequence[Example]
-) -> list[Mapping[str, Doubles]]:
+    route: str, weights: EsnWeights, train: Sequence[Example], test: Sequence[Example]
+) -> list[dict[str, Doubles]]:
     """Return what heads say that were fitted again to the states of the emulated NPU."""
     taught, asked = ([example.inputs for example in part] for part in (train, test))
-    with states_on_npu(route, trained.weights, taught, lambda seen: seen.astype(np.float64)) as states:
-        again = fit_heads(train, states(taught), weights=trained.weights, layout=layout_of(trained))
-        seen = zip(states(asked), asked, strict=True)
-        return [_decoded(again, outputs_of(again.weights, x), inputs) for x, inputs in seen]
+    with states_on_npu(route, weights, taught, lambda seen: seen.astype(np.float64)) as states:
+        again, _ = fit_heads(train, states(taught), weights=weights, layout=layout_of(weights))
+        return [_decoded(again, outputs_of(again, x), u) for x, u in zip(states(asked), asked, strict=True)]

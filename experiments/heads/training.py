@@ -8,22 +8,19 @@ with `ridge` chosen by leaving out clusters, all chains of a coupling on a latti
 is the curve over the scaled coupling where that beats a constant on clusters left out: the head is then the residual to
 it, and the curve travels with the head. Sigmoid and softmax heads are fitted to scores of +-2, whose least squares are
 4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
-logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
-a head said of clusters left out is kept, for the rule that ends warm-ups (`early_stop`).
+logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation.
 
 The base is piecewise linear between knots at equal shares of the values that occur, a least squares fit that is
 smoothed by its second differences. Beyond its ends it is constant.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from dataclasses import replace as with_fields
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from metalforge.conductor.features import SCHEMA
@@ -97,24 +94,8 @@ class HeadFit(NamedTuple):
     noise: float
 
 
-class LeftOut(NamedTuple):
-    """What a head said of rows whose cluster it was not fitted to, and their labels, in the head's unit.
-
-    `chain` is the number of each row's chain among those that were given.
-    """
-
-    said: Doubles
-    label: Doubles
-    chain: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trained:
-    """A network with heads, and how each of them was fitted; heads without labels are not in `fits`."""
-
-    weights: EsnWeights
-    fits: Mapping[str, HeadFit]
-    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+Fitted: TypeAlias = tuple[EsnWeights, dict[str, HeadFit]]
+"""A network with heads, and how each of them was fitted; heads without labels have no fit."""
 
 
 def reservoir(
@@ -141,7 +122,7 @@ def reservoir(
     )
 
 
-def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Trained:
+def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Fitted:
     """Return the network with every head of the layout fitted to the chains that have its label."""
     inputs = [example.inputs.astype(weights.dtype) for example in examples]
     seen = [np.asarray(x, np.float64) for x, _ in collect(weights, inputs, passthrough=True)]
@@ -159,7 +140,7 @@ def _calibrated(weights: EsnWeights, seen: Sequence[Doubles]) -> EsnWeights:
 
 def fit_heads(
     examples: Sequence[Example], seen: Sequence[Doubles], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11
-) -> Trained:
+) -> Fitted:
     """Return the network with heads fitted to `seen`, one array (frames, units + inputs) a chain.
 
     Where the states come from another substrate, these are its own: the readout is refitted to them.
@@ -169,7 +150,6 @@ def fit_heads(
     width = seen[0].shape[1]
     w_out, bias = np.zeros((layout.width, width)), np.zeros(layout.width)
     fits: dict[str, HeadFit] = {}
-    left_out: dict[str, LeftOut] = {}
     heads = []
     for head in layout.heads:
         # Hundreds of small factorisations: threads would spend their time waiting for each other.
@@ -178,26 +158,21 @@ def fit_heads(
         made = head
         if fitted is not None:
             rows = layout.span(head.name)
-            readout, fits[head.name], left_out[head.name], base = fitted
+            readout, fits[head.name], base = fitted
             w_out[rows], bias[rows] = readout.w_out, readout.out_bias
             made = msgspec.structs.replace(head, base=msgspec.UNSET if base is None else base)
         heads.append(msgspec.structs.replace(made, trained=fitted is not None))
     marked = msgspec.structs.replace(layout, heads=tuple(heads))
     dtype = weights.dtype
-    network = weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked)
-    return Trained(weights=network, fits=fits, left_out=left_out)
+    return weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked), fits
 
 
-def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubles:
-    """Return a head's label for every frame, NaN where there is none, as on sweeps for a head of trajectories.
-
-    Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
-    other chain has any.
-    """
+def label_rows(example: Example, head: str) -> Doubles:
+    """Return a head's label for every frame, NaN where there is none, as on sweeps for a head of trajectories."""
     name = label_of(head)
     values = example.labels.get(name)
     moves = "hmc" if head in TRAJECTORIES else "heatbath"
-    if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous != ambiguous):
+    if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous):
         return np.full(len(example.inputs), np.nan)
     return values
 
@@ -208,7 +183,6 @@ class _Group(NamedTuple):
     x: Doubles
     inputs: Doubles
     label: Doubles
-    chain: NDArray[np.int64]
 
 
 def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> list[_Group]:
@@ -225,7 +199,7 @@ def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
     parts: dict[int, list[_Group]] = {}
     for i in taken:
         example, known = examples[i], np.isfinite(labels[i])
-        group = _Group(seen[i][known], example.inputs[known], labels[i][known], np.full(int(known.sum()), i))
+        group = _Group(seen[i][known], example.inputs[known], labels[i][known])
         parts.setdefault(fold[example.cluster], []).append(group)
     return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
 
@@ -246,7 +220,7 @@ def _base(groups: Sequence[_Group]) -> list[HeadBase] | None:
 
 def _fit_head(
     head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
-) -> tuple[Readout, HeadFit, LeftOut, HeadBase | None] | None:
+) -> tuple[Readout, HeadFit, HeadBase | None] | None:
     """Return a head's readout; None where fewer than two clusters have its label, or all labels are alike."""
     groups = _groups(head, examples, seen)
     across = label_of(head.name) == PEAK
@@ -282,9 +256,8 @@ def _fit_head(
         slope, offset = _platt(guesses[best], label)
         said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
     fit = HeadFit(ridges[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
-    chain = np.concatenate([group.chain for group in groups])
     spread = _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge)
-    return spread, fit, LeftOut(said, label, chain), None if curves is None else curves[-1]
+    return spread, fit, None if curves is None else curves[-1]
 
 
 def _score(head: HeadSpec, label: Doubles) -> Doubles:
@@ -314,12 +287,3 @@ def _platt(score: Doubles, label: Doubles) -> tuple[float, float]:
 
     found = minimize(loss, np.array([1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=[(0, 20), (-20, 20)])
     return float(found.x[0]), float(found.x[1])
-
-
-def fitted_before(weights: EsnWeights) -> Trained:
-    """Return weights of a file as they were trained; how each head was fitted is not in the file, and so not known."""
-    if weights.heads is None:
-        raise SpecError("these weights have no head layout\nhint: make them with `python -m experiments heads train`")
-    unknown = HeadFit(float("nan"), 0, float("nan"), float("nan"))
-    fits = {head.name: unknown for head in weights.heads.heads if head.trained}
-    return Trained(weights=weights, fits=fits)

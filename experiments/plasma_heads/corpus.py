@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.corpora import Floats, Part, RecordedCorpus
+from experiments.corpora import PARTS, Floats, Part, RecordedCorpus
 from experiments.protocol import in_processes
 from metalforge.conductor.plasma.frames import COLUMNS, ENERGIES, FRAME_TIME, Looks
 from metalforge.core.arrays import Doubles
@@ -87,6 +87,21 @@ class PlasmaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def name(self) -> tuple[object, ...]:
         """Identifies the run in a corpus."""
         return self.place, self.particles, self.seed, self.stream
+
+    @property
+    def label(self) -> str:
+        """It in words."""
+        return f"Gamma {self.gamma:g} at kappa {self.kappa:g}"
+
+    @property
+    def file(self) -> str:
+        """The end of the name of its file."""
+        return f"kappa{self.kappa:g}"
+
+    @property
+    def work(self) -> float:
+        """Its atom-steps."""
+        return self.particles * self.time / self.spec.step_time
 
     @property
     def ratio(self) -> float:
@@ -198,35 +213,42 @@ class PlasmaGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise SpecError(f"a grid wants couplings to train and others to test. Got {self.train} and {self.test}")
 
 
-_GRIDS = msgspec.toml.decode(
+PLASMA_GRIDS = msgspec.toml.decode(
     files(__package__).joinpath("grids.toml").read_bytes(),
     type=dict[str, tuple[PlasmaGrid, ...]],
 )
-PLASMA_GRIDS = tuple(_GRIDS)
 
 
-def plasma_entries(grid: str, *, seed: int = 2026, part: str = "all") -> Iterator[PlasmaEntry]:
-    """Give every run of a part of a grid, each with a stream that does not depend on what is asked for."""
-    stream = 0
-    for one in find("grid of plasma runs", grid, _GRIDS):
-        for of, ratios in (("train", one.train), ("test", one.test)):
-            for ratio in ratios:
-                for replica in range(one.replicas):
-                    if part in (of, "all"):
-                        yield PlasmaEntry(
-                            part=of,  # type: ignore[arg-type]
-                            gamma=float(f"{ratio * melting_gamma(one.kappa):.4g}"),
-                            kappa=one.kappa,
-                            particles=one.particles,
-                            seed=seed + (of == "test"),
-                            stream=stream,
-                            warmup=one.warmup,
-                            precision=one.precision,
-                            window=WINDOW * one.time,
-                            time=one.time,
-                            shuffled=of == "test" and replica == 0,
-                        )
-                    stream += 1
+def plasma_entries(grid: str, seed: int = 2026, part: str = "all") -> list[PlasmaEntry]:
+    """Return the runs of a part of a grid by their kappa, those of few pairs first.
+
+    Each has a stream that does not depend on what is asked for.
+    """
+    runs = [
+        (one, of, ratio, replica)
+        for one in find("grid of plasma runs", grid, PLASMA_GRIDS)
+        for of in PARTS
+        for ratio in (one.train if of == "train" else one.test)
+        for replica in range(one.replicas)
+    ]
+    entries = [
+        PlasmaEntry(
+            part=of,
+            gamma=float(f"{ratio * melting_gamma(one.kappa):.4g}"),
+            kappa=one.kappa,
+            particles=one.particles,
+            seed=seed + PARTS.index(of),
+            stream=stream,
+            warmup=one.warmup,
+            precision=one.precision,
+            window=WINDOW * one.time,
+            time=one.time,
+            shuffled=of == "test" and replica == 0,
+        )
+        for stream, (one, of, ratio, replica) in enumerate(runs)
+        if part in (of, "all")
+    ]
+    return sorted(entries, key=lambda entry: -entry.kappa)
 
 
 EARLY, LATE = 4, 10

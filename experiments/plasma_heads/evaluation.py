@@ -27,17 +27,28 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from metalforge.conductor.plasma.heads import HEADS, TestedPlasma, mean_states, said_of
-from metalforge.conductor.scores import skill_interval
+from metalforge.conductor.plasma.heads import (
+    HEADS,
+    TestedPlasma,
+    TransportScore,
+    TransportScores,
+    TransportStudy,
+    mean_states,
+    said_of,
+)
+from metalforge.conductor.scores import CouplingInterval, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.pages import Paragraphs, TextTable
+from metalforge.core.schema import HeadLayout
 from metalforge.plasma.replicas import FEWEST_SEGMENTS
 from metalforge.plasma.transport import transport
+from metalforge.reservoir.weights import EsnWeights
 
 from .baselines import (
     Rule,
@@ -50,8 +61,78 @@ from .baselines import (
     window_numbers,
 )
 from .corpus import PlasmaCorpus, PlasmaRecord
-from .scores import BaselineScore, JudgedScore, JudgedStudy, StopScore, TransportEvaluation
-from .training import ROUTES, Route, TransportHeads, inputs_of, labels_of, ridge_by_point, said_on, train_transport
+from .training import (
+    ROUTES,
+    Route,
+    TransportHeads,
+    heads_of,
+    inputs_of,
+    labels_of,
+    ridge_by_point,
+    said_on,
+    train_transport,
+)
+
+
+class JudgedScore(TransportScore, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One head in one task on one route: root mean squares of logarithms, and the skill with its 95 % interval."""
+
+    rms: float
+    baseline: float
+    baseline_name: str
+    skill: CouplingInterval
+    points: int
+    runs: int
+
+
+class BaselineScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The error of a baseline on test runs: the root mean square of logarithms."""
+
+    task: str
+    head: str
+    baseline: str
+    rms: float
+
+
+class StopScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule for one target over test runs that reached it: lengths, errors and how often they cover."""
+
+    rule: str
+    target: float
+    runs: int
+    reached: int
+    """Within the length of the run; the others are counted with all of it."""
+    time: float
+    """The mean time until it stopped, in 1 / omega_p."""
+    atom_steps: float
+    """On the mean."""
+    saved: float
+    """Atom-steps saved, as a share of what the jackknife's rule takes."""
+    coverage_68: float
+    coverage_95: float
+    rms: float
+    """Of what was left against the other runs."""
+
+
+class JudgedStudy(TransportStudy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that was measured of the heads, but for when to stop."""
+
+    scores: tuple[JudgedScore, ...]
+    baselines: tuple[BaselineScore, ...]
+    label_noise: tuple[float, float]
+    """Root mean square of the errors of test labels, as their runs say them: nobody can be better."""
+    train_runs: int
+    test_runs: int
+
+
+class TransportEvaluation(TransportScores, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Scores of the two heads on held-out runs, and the time that they save."""
+
+    study: JudgedStudy
+    stops: tuple[StopScore, ...]
+    test_seeds: tuple[int, ...]
+    corpus_sha256: str
+
 
 MOST_SEEN = 2.0
 """The largest kappa that `T3` is fitted to, where there are runs beyond it."""
@@ -323,6 +404,27 @@ def weighed_with(head: Gauss, value: Doubles, error: Doubles) -> tuple[Doubles, 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 
 
+def train(corpus: PlasmaCorpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
+    """Return weights with the two transport heads, and how each was fitted."""
+    runs = corpus.part("train")
+    trained = train_transport(runs, seed=seed)
+    fits = [
+        {"name": name, "ridge": fit.ridge, "share": fit.share, "runs": len(runs), "noise": fit.noise}
+        for name, fit in zip(HEADS, trained.fits, strict=True)
+    ]
+    return trained.weights, fits
+
+
+def judge(
+    corpus: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
+) -> tuple[TransportEvaluation, list[TextTable]]:
+    """Return what heads are worth on test runs, and their tables; trained anew without weights."""
+    runs, _ = parts_of(corpus)
+    heads = train_transport(runs, seed=seed) if weights is None else heads_of(weights, runs)
+    found = evaluate_transport(corpus, heads, seed=seed)
+    return found, transport_tables(found)
+
+
 def evaluate_transport(
     corpus: PlasmaCorpus, heads: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
 ) -> TransportEvaluation:
@@ -342,43 +444,41 @@ def transport_tables(found: TransportEvaluation) -> list[TextTable]:
     """Return all tables."""
     study = found.study
     figures = {"seeds": ", ".join(map(str, found.test_seeds)), "study": study, "on": study.tested_on}
-    scores = [_score_row(score) for score in study.scores]
+    scores = [
+        {
+            "task": s.task,
+            "head": s.head,
+            "route": s.route,
+            "off by": _percent(s.rms),
+            "strongest baseline": f"{_percent(s.baseline)} ({s.baseline_name})",
+            "skill": str(s.skill),
+            "points": str(s.points),
+            "runs": str(s.runs),
+            "trusted": ("yes" if s.trusted else "no") if s.task == "T1" else "",
+        }
+        for s in study.scores
+    ]
     rivals = [
-        {"task": b.task, "head": b.head, "baseline": b.baseline, "off by": f"{100 * b.rms:.1f} %"}
-        for b in study.baselines
+        {"task": b.task, "head": b.head, "baseline": b.baseline, "off by": _percent(b.rms)} for b in study.baselines
     ]
-    stops = [_stop_row(stop) for stop in found.stops]
-    return [
-        TextTable.of("Heads", _notes("heads.note", **figures), scores),
-        TextTable.of("Baselines", _notes("baselines.note", **figures), rivals),
-        TextTable.of("When to stop", _notes("stops.note", **figures), stops),
+    stops = [
+        {
+            "target": f"{100 * s.target:g} %",
+            "rule": s.rule,
+            "runs": str(s.runs),
+            "reached": str(s.reached),
+            "mean time": f"{s.time:.0f}",
+            "atom-steps": f"{s.atom_steps:.3g}",
+            "saved": f"{100 * s.saved:.0f} %",
+            "within 1 error": f"{s.coverage_68:.2f}",
+            "within 2": f"{s.coverage_95:.2f}",
+            "off by": _percent(s.rms),
+        }
+        for s in found.stops
     ]
+    parts = (("Heads", "heads", scores), ("Baselines", "baselines", rivals), ("When to stop", "stops", stops))
+    return [TextTable.of(title, _notes(f"{group}.note", **figures), rows) for title, group, rows in parts]
 
 
-def _score_row(s: JudgedScore) -> dict[str, str]:
-    return {
-        "task": s.task,
-        "head": s.head,
-        "route": s.route,
-        "off by": f"{100 * s.rms:.1f} %",
-        "strongest baseline": f"{100 * s.baseline:.1f} % ({s.baseline_name})",
-        "skill": str(s.skill),
-        "points": str(s.points),
-        "runs": str(s.runs),
-        "trusted": ("yes" if s.trusted else "no") if s.task == "T1" else "",
-    }
-
-
-def _stop_row(s: StopScore) -> dict[str, str]:
-    return {
-        "target": f"{100 * s.target:g} %",
-        "rule": s.rule,
-        "runs": str(s.runs),
-        "reached": str(s.reached),
-        "mean time": f"{s.time:.0f}",
-        "atom-steps": f"{s.atom_steps:.3g}",
-        "saved": f"{100 * s.saved:.0f} %",
-        "within 1 error": f"{s.coverage_68:.2f}",
-        "within 2": f"{s.coverage_95:.2f}",
-        "off by": f"{100 * s.rms:.1f} %",
-    }
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

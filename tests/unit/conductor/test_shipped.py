@@ -3,7 +3,6 @@
 import numpy as np
 
 from experiments.heads.predictions import ROUTES
-from experiments.heads.scores import chains_to_see, shipped_evaluation
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
@@ -48,15 +47,6 @@ def test_every_trained_head_has_a_score_on_every_route() -> None:
     assert set(kinds) == {("heatbath", 0), ("hmc", 0), ("hmc", 4)}
     assert kinds["heatbath", 0] | kinds["hmc", 4] == trained
     assert "rejection" not in kinds["heatbath", 0]
-
-
-def test_the_early_stop_was_judged_on_as_many_chains_as_the_protocol_says() -> None:
-    study = shipped_evaluation("conductor-11").thermalisation_stop
-    assert study.chains >= chains_to_see(0.3)
-    assert (study.lattices, study.clusters) == (9, 70)
-    rules = {rule.rule: rule for rule in study.rules}
-    assert not rules["update 3"].unbiased
-    assert rules["head"].premature < rules["MSER"].premature
 
 
 def test_the_file_says_how_it_was_made() -> None:

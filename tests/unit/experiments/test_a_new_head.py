@@ -35,13 +35,13 @@ def labelled(monkeypatch):
 def test_a_new_head_is_trained_scored_and_asked_for_by_its_name():
     made = corpus(*scan((4.6, 4.9, 5.2, 5.6)), *scan((5.0, 5.3), "test", first=40, seed=2027))
     learn, held_out = examples(made, "train"), examples(made, "test")
-    trained = train_heads(learn, weights=reservoir(1, units=32), layout=LAYOUT)
-    assert trained.weights.heads["spread"].trained
-    (score,) = (s for s in evaluate(trained, learn, held_out, routes=("f32-software",)) if s.name == "spread")
+    weights, _ = train_heads(learn, weights=reservoir(1, units=32), layout=LAYOUT)
+    assert weights.heads["spread"].trained
+    (score,) = (s for s in evaluate(weights, learn, held_out, routes=("f32-software",)) if s.name == "spread")
     assert score.metric == "rmse"
     assert score.baseline_name
     chain = made.part("test")[0]
     columns = {name: column.tolist() for name, column in chain.columns.items()}
     frames = FrameMaker(context_of(chain.entry)).push("measure", columns)
-    with ConductorProgram(trained.weights) as network:
+    with ConductorProgram(weights) as network:
         assert network.through(frames.values)["spread"].min() >= 0

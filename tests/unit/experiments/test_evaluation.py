@@ -1,4 +1,4 @@
-"""Scores of heads against baselines, end to end on made-up chains, the early stop with its control, and the gate."""
+"""Scores of heads against baselines, end to end on made-up chains."""
 
 import json
 from dataclasses import replace
@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from experiments.heads.baselines import baselines_for
-from experiments.heads.early_stop import IN_A_ROW, choose_factor, stop_study
-from experiments.heads.evaluation import evaluate, neither_phase, peak_study
-from experiments.heads.fault_gate import gate_study
+from experiments.heads.evaluation import evaluate, peak_study
 from experiments.heads.predictions import ROUTES, predictions
-from experiments.heads.scores import HeadsEvaluation
-from experiments.heads.study import labelled
-from experiments.heads.training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
+from experiments.heads.study import HeadsEvaluation, LabelledCorpus
+from experiments.heads.training import label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.scaling import transition_of
@@ -54,12 +51,12 @@ def made():
 
 @pytest.fixture(scope="module")
 def chains(made):
-    return labelled(made)
+    return LabelledCorpus.of(made)
 
 
 @pytest.fixture(scope="module")
 def trained(chains):
-    return train_heads(chains.lessons, weights=reservoir(1, units=48))
+    return train_heads(chains.lessons, weights=reservoir(1, units=48))[0]
 
 
 def test_every_head_is_scored_on_every_route_against_its_strongest_baseline(trained, chains):
@@ -101,7 +98,8 @@ def test_a_head_that_repeats_the_truth_is_trusted_and_one_that_denies_it_is_not(
         }
 
     monkeypatch.setattr(evaluation, "predictions", oracle)
-    only = replace(trained, fits={name: trained.fits[name] for name in asked})
+    heads = tuple(msgspec.structs.replace(head, trained=head.name in asked) for head in trained.heads.heads)
+    only = replace(trained, heads=msgspec.structs.replace(trained.heads, heads=heads))
     for s in evaluate(only, chains.lessons, chains.test, routes=("f32-software", "npu-w8a8")):
         right = s.route == "f32-software"
         assert s.trusted == right
@@ -150,27 +148,15 @@ def test_baselines_know_training_chains_only(chains):
         assert np.isfinite(said).all()
 
 
-def test_chains_of_neither_phase_are_scored_apart(trained, chains):
-    clear = [e for e in chains.test if np.isfinite(label_rows(e, "phase")).any()]
-    unclear = [replace(e, ambiguous=True) for e in clear[:3]]
-    again = neither_phase(trained, chains.train, [*unclear, *clear[3:]])
-    assert again is not None
-    assert again.chains == 3
-    assert again.value is not None
-    assert 0 <= again.value <= 1
-    assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)
-
-
 def test_the_peak_is_asked_about_on_an_extent_that_was_left_out(chains):
-    found = peak_study(chains.train, chains.test, chains.peaks, CONDUCTOR_11, routes=("f32-software",))
-    (score,) = found.scores
+    scores, apart = peak_study(chains.train, chains.test, chains.peaks, CONDUCTOR_11, routes=("f32-software",))
+    (score,) = scores
     assert score.name == "beta_priority"
-    assert [p.n_t for p in found.apart] == [2, 4, 6]
-    assert all(p.head > 0 and p.curve > 0 and p.two_loop > 0 for p in found.apart)
+    assert [p.n_t for p in apart] == [2, 4, 6]
+    assert all(p.head > 0 and p.curve > 0 and p.two_loop > 0 for p in apart)
     assert score.baseline_name in ("transition curve", "two-loop scaling")
-    assert all(one.error > 0 for one in found.spread)
     few = [peak for peak in chains.peaks if peak.dims[3] == 2]
-    assert peak_study(chains.train, chains.test, few, CONDUCTOR_11) is None
+    assert peak_study(chains.train, chains.test, few, CONDUCTOR_11) == ([], ())
 
 
 def test_the_curve_goes_through_the_peaks_and_is_off_where_it_has_not_seen_one(made):
@@ -184,49 +170,6 @@ def test_the_curve_goes_through_the_peaks_and_is_off_where_it_has_not_seen_one(m
     assert {one.n_t for one in blind.known} == {2, 6}
     with pytest.raises(SpecError, match="two"):
         fit_curve(peaks[:1], "one")
-
-
-def test_the_factor_is_the_least_that_lets_few_chains_stop_early(chains):
-    """A head that is sure at frame 10 of chains whose labels come at update 230 needs a factor of 1.5."""
-    train = [replace(e, length=230) for e in chains.train if e.length is not None and "phase" in e.labels][:8]
-    n = len(train[0].inputs)
-    said = np.tile(np.where(np.arange(n) < 10 - IN_A_ROW, 0.1, 0.99), len(train))
-    rows = LeftOut(said, said, np.repeat(np.arange(len(train)), n))
-    fit = HeadFit(1.0, len(said), 0.1, 0.1)
-    made = Trained(weights=reservoir(1), fits={"thermalization": fit}, left_out={"thermalization": rows})
-    assert choose_factor(made, train) == 1.5
-    with pytest.raises(SpecError, match="left out"):
-        choose_factor(replace(made, left_out={}), train)
-    with pytest.raises(SpecError, match="thermalisation head"):
-        choose_factor(replace(made, fits={}), train)
-
-
-def test_a_start_that_is_too_early_is_seen_in_hot_and_cold_chains_apart(trained, chains):
-    found = stop_study(trained, chains.test, chains.labeller, factor=1.0)
-    rules = {rule.rule: rule for rule in found.rules}
-    control = rules["update 3"]
-    assert not control.unbiased
-    assert control.plaquette_cold.low > 0 > control.plaquette_hot.high
-    late = rules[f"fixed, {found.longest}"]
-    assert abs(late.plaquette_cold.value) < control.plaquette_cold.value
-    assert late.premature == 0 < control.premature
-    assert found.shortest <= rules["head"].length <= found.longest
-    assert rules["head"].length == pytest.approx(
-        next(r.length for name, r in rules.items() if "head's mean" in name), abs=0.5
-    )
-    with pytest.raises(SpecError, match="equilibrium"):
-        stop_study(trained, [], chains.labeller, factor=1.0)
-
-
-def test_the_gate_finds_a_jump_and_keeps_its_rate_of_false_alarms(trained, chains):
-    found = gate_study(trained, chains.train, chains.test)
-    (jump,) = found.faults
-    assert (jump.fault, jump.chains) == ("wrong_beta", 2)
-    assert jump.found_by_rules == jump.found_with_head == 1
-    assert jump.delay_by_rules <= 16
-    assert found.alarms_by_rules <= found.alarms_with_head <= 3
-    sound = [e for e in chains.test if not e.chain.entry.fault]
-    assert gate_study(trained, chains.train, sound) is None
 
 
 def test_the_command_line_fits_a_curve_and_heads(made, tmp_path):
@@ -282,5 +225,4 @@ def test_the_command_line_prints_the_records(made, tmp_path):
     )
     assert record.test_seeds == (2029,)
     assert "Test chains have seed 2029;" in page
-    for title in ("Heads", "Early stop of warm-up", "Fault gate"):
-        assert f"## {title}\n" in page
+    assert "## Heads\n" in page
