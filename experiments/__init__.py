@@ -7,7 +7,6 @@ from . import (  # noqa: F401  # registers them
     coverage,
     faults,
     steering,
-    tasks_table,
     thermodynamics,
     transport,
 )

@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(heads, name="heads")
 
-Name = Annotated[str, typer.Argument(help="Such as coverage or tasks; `list` shows all.")]
+Name = Annotated[str, typer.Argument(help="Such as coverage or faults; `list` shows all.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller run of the same kind, in seconds.")]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="The first of the seeds.")]
 Shard = Annotated[str, typer.Option(help="Part i/n of a long one; parts add to one file. `table`: only what it has.")]
@@ -38,7 +38,6 @@ def run(
     name: Name,
     quick: Quick = False,
     seed: Seed = 1,
-    profile: Annotated[str, typer.Option(help="Device profile for modelled times.")] = "akd1000-published",
     shard: Shard = "",
     file: File = "",
     only: Annotated[str, typer.Option(help="Only the cases (and arms) of a long one whose name has this text.")] = "",
@@ -46,7 +45,7 @@ def run(
 ) -> None:
     """Run an experiment and print its table; what it means stands below."""
     experiment = find_experiment(name)
-    settings = Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file, only=only)
+    settings = Settings(seed=seed, quick=quick, shard=shard, file=file, only=only)
     result = experiment.run(settings, aloud)
     if as_json:
         print_json(result.table)
@@ -62,7 +61,7 @@ def run(
 @app.command()
 def page(
     name: Name,
-    path: Annotated[Path, typer.Argument(help="The page to write, such as docs/tables/tasks.md.")],
+    path: Annotated[Path, typer.Argument(help="The page to write, such as docs/tables/faults.md.")],
     quick: Quick = False,
     seed: Seed = 1,
     shard: Shard = "",

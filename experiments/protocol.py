@@ -66,7 +66,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     seed: int = 1
     quick: bool = False
-    profile: str = "akd1000-published"
     shard: str = ""
     file: str = ""
     only: str = ""
@@ -133,7 +132,7 @@ def read_cases(name: str, kind: type[C]) -> tuple[tuple[C, ...], tuple[C, ...]]:
 
 
 words = Paragraphs(Path(__file__).with_name("words.toml"))
-"""`words("tasks.finding", task=...)`: what the tables of an experiment do not say, with these figures."""
+"""`words("faults.all", block=...)`: what the tables of an experiment do not say, with these figures."""
 
 
 def quiet(done: int, total: int, what: str) -> None:

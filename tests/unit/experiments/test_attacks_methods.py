@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.attacks import Victim, fgsm, pgd, random_signs, square_attack
+from experiments.attacks import Victim, pgd, random_signs
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
@@ -40,37 +40,25 @@ def linear():
     )
 
 
-@pytest.mark.parametrize("attack", [fgsm, pgd])
-def test_a_linear_model_loses_epsilon_times_the_absolute_slope(linear, attack):
+def test_a_linear_model_loses_epsilon_times_the_absolute_slope(linear):
     victim, u, y = linear
-    losses, slope = victim.loss_and_slope(u, y, "margin")
-    found = victim.loss(attack(victim, u, y, EPSILON, objective="margin"), y)
+    losses, slope = victim.loss_and_slope(u, y)
+    found = victim.loss(pgd(victim, u, y, EPSILON), y)
     assert found == pytest.approx(losses + EPSILON * np.abs(slope).sum(axis=(1, 2)))
-
-
-def test_fgsm_is_a_step_of_signs(problem, victim):
-    _, _, u, y = problem
-    _, slope = victim.loss_and_slope(u, y)
-    assert np.array_equal(fgsm(victim, u, y, EPSILON), u + EPSILON * np.sign(slope))
 
 
 def test_attacks_do_more_than_coins_and_stay_in_the_cube(problem, victim):
     _, _, u, y = problem
     found = {
         "random": random_signs(u, EPSILON, seed=1),
-        "fgsm": fgsm(victim, u, y, EPSILON, objective="margin"),
         "pgd": pgd(victim, u, y, EPSILON, steps=10),
-        "square": square_attack(victim, u, y, EPSILON, queries=40),
     }
     for changed in found.values():
         assert np.abs(changed - u).max() <= EPSILON * (1 + 1e-12)
     right = {name: np.mean(victim.predict(changed) == y) for name, changed in found.items()}
     assert np.mean(victim.predict(u) == y) > 0.85
-    assert right["random"] > right["square"] + 0.02
-    assert right["square"] > right["fgsm"] + 0.1
-    assert right["pgd"] <= right["fgsm"]
-    mean_loss = {name: victim.loss(changed, y).mean() for name, changed in found.items()}
-    assert mean_loss["pgd"] >= mean_loss["fgsm"] > mean_loss["random"]
+    assert right["random"] > right["pgd"] + 0.1
+    assert victim.loss(found["pgd"], y).mean() > victim.loss(found["random"], y).mean()
 
 
 def test_pgd_repeats_and_restarts_lose_nothing(problem, victim):
@@ -93,28 +81,13 @@ def test_the_device_itself_is_attacked_through_its_rounding(problem):
     assert attacked < control - 0.2
 
 
-def test_square_asks_no_more_than_its_budget_and_leaves_the_fooled_alone(problem, victim):
-    _, _, u, y = problem
-    found = square_attack(victim, u, y, EPSILON, queries=15, seed=3)
-    assert victim.queries <= 15 * len(u)
-    assert np.abs(np.abs(found - u) - EPSILON).max() < 1e-12
-    start = square_attack(victim, u, y, EPSILON, queries=1, seed=3)
-    assert np.all(victim.loss(found, y) >= victim.loss(start, y))
-    fooled = victim.loss(start, y) > 0
-    assert fooled.any()
-    assert np.array_equal(found[fooled], start[fooled])
-    assert np.array_equal(found, square_attack(victim, u, y, EPSILON, queries=15, seed=3))
-
-
 def test_nothing_changes_where_epsilon_is_zero(problem, victim):
     _, _, u, y = problem
     size = np.full((1, u.shape[1], 1), EPSILON)
     size[:, :5] = 0
     for changed in (
-        fgsm(victim, u, y, size),
         pgd(victim, u, y, size, steps=2, restarts=2),
         random_signs(u, size),
-        square_attack(victim, u, y, size, queries=5),
     ):
         assert np.array_equal(changed[:, :5], u[:, :5])
         assert np.abs(changed[:, 5:] - u[:, 5:]).max() == pytest.approx(EPSILON)
@@ -124,10 +97,8 @@ def test_bad_sizes_are_refused(problem, victim):
     _, _, u, y = problem
     for bad in (-0.1, np.inf, np.nan):
         with pytest.raises(SpecError, match=r"`epsilon`.*0 or more"):
-            fgsm(victim, u, y, bad)
+            pgd(victim, u, y, bad)
     with pytest.raises(SpecError, match="broadcast"):
         random_signs(u, np.ones((3, 3)))
     with pytest.raises(SpecError, match="`steps` and `restarts`"):
         pgd(victim, u, y, EPSILON, steps=0)
-    with pytest.raises(SpecError, match="`queries`"):
-        square_attack(victim, u, y, EPSILON, queries=0)

@@ -8,7 +8,6 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from experiments.vowels import vowel_like
 from metalforge.reservoir.datasets import sequence_classification
 from metalforge.reservoir.estimators import FOLDS, RIDGES, EsnClassifier, EsnRegressor, SaturatedInputsWarning
 from metalforge.reservoir.files import load_weights, save_weights
@@ -18,6 +17,7 @@ from metalforge.reservoir.online import Lms, Rls
 from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.training import fit
+from reference.vowels import vowel_like
 
 SMALL = {"units": 30, "connectivity": 0.3, "random_state": 0}
 HISTORY = "rows are steps of one history: their order matters, and a subset is another history"
