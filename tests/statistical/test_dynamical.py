@@ -9,7 +9,7 @@ import pytest
 
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, scheme, warm_up
 from metalforge.lattice.hmc import hmc_trajectory
-from metalforge.lattice.pseudofermion import FourFlavors, MassRatio, RootFlavors
+from metalforge.lattice.pseudofermion import FourFlavors, RootFlavors
 from metalforge.lattice.sea import Sea
 from metalforge.lattice.solvers import Inverter
 from metalforge.lattice.staggered import StaggeredOperator
@@ -58,7 +58,7 @@ def pseudofermion(kind, inverter):
     if kind == "four":
         return FourFlavors(inverter, 0.1, field_number=0)
     if kind == "ratio":
-        return MassRatio(inverter, 0.1, 0.4, field_number=0)
+        return FourFlavors(inverter, 0.1, 0.4, field_number=0)
     root = RootFlavors(inverter, 0.1, int(kind), field_number=0)
     root.set_range(7.0)
     return root

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .field import GaugeField
     from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
     from .generate import Generation, GenerationSummary, Job
-    from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
+    from .hmc import EnergyProbe, MidEnergy, hmc_trajectory
     from .integrators import SCHEMES, Scheme, scheme
     from .io import read_links
     from .observables import (
@@ -67,7 +67,6 @@ __all__ = [
     "Sea",
     "SeaObservables",
     "SpectralRangeError",
-    "TrajectoryInfo",
     "UpdateInfo",
     "gradient_flow",
     "hmc_trajectory",

@@ -147,7 +147,6 @@ class Chain:
         self.step = 0
         self._workspace: Workspace | None = None
         self.sea = None if spec.fermions is None else _sea(field, spec.fermions)
-        self._range_is_frozen = False
 
     def update(
         self, *, accept_always: bool = False, adapting: bool = False, probe: "EnergyProbe | None" = None
@@ -160,15 +159,11 @@ class Chain:
         if not self.spec.has_trajectories:
             return self.quenched_update()
         spec, address = self.spec, self.address(1)
-        if self.sea is not None and adapting:
-            self.sea.widen_range()
-            self._range_is_frozen = False
-        elif self.sea is not None and not self._range_is_frozen:
-            self.sea.freeze_range(**address)
-            self._range_is_frozen = True
-        from .hmc import hmc_trajectory, make_workspace
+        if self.sea is not None:
+            self.sea.choose_range(adapting, **address)
+        from .hmc import Workspace, hmc_trajectory
 
-        self._workspace = self._workspace or make_workspace(self.field)
+        self._workspace = self._workspace or Workspace(self.field)
         info = hmc_trajectory(
             self.field,
             beta=spec.beta,
@@ -182,9 +177,8 @@ class Chain:
             action=self.action,
             **address,
         )
-        self.step += 1
-        iterations = None if self.sea is None else info.cg_iterations
-        return UpdateInfo(step=self.step, accepted=info.accepted, delta_h=info.delta_h, cg_iterations=iterations)
+        self.step = info.step
+        return info
 
     def address(self, ahead: int = 0) -> Address:
         """Return where the random numbers of this step are, or of one ahead."""
@@ -251,7 +245,7 @@ class Chain:
             step=self.step,
             notes=notes,
             spectral_seen=self.sea.seen,
-            spectral_bound=self.sea.bound if self._range_is_frozen else None,
+            spectral_bound=self.sea.bound if self.sea.frozen else None,
         )
 
     @classmethod
@@ -295,8 +289,7 @@ class Chain:
         if chain.sea is not None:
             chain.sea.seen = state.spectral_seen
             if state.spectral_bound is not None:
-                chain.sea.bound = state.spectral_bound
-                chain._range_is_frozen = True
+                chain.sea.bound, chain.sea.frozen = state.spectral_bound, True
         return chain, state.notes, {name.removeprefix("series/"): values for name, values in found.arrays.items()}
 
 

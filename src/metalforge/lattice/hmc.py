@@ -12,6 +12,7 @@ from metalforge.core import SpecError
 from metalforge.native import Stream
 
 from .actions import WILSON, Action
+from .chain import UpdateInfo
 from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Scheme, TrajectoryPlan, nested
 
@@ -21,17 +22,6 @@ if TYPE_CHECKING:  # quenched chains load no solvers
 METROPOLIS_DRAW = 4 << 28
 """Draws of the accept test; the kernels use 1 << 28 (momenta), 2 << 28 (hot start) and 3 << 28 (heat bath), fermions
 5 << 28 (pseudofermion noise) and 6 << 28 (noise of estimators)."""
-
-
-class TrajectoryInfo(NamedTuple):
-    """What a reader needs of one trajectory."""
-
-    accepted: bool
-    delta_h: float
-    action: float
-    """The gauge action of the configuration that the chain holds after the test."""
-    cg_iterations: int = 0
-    """Applications of D^dagger D in all solves of the trajectory."""
 
 
 class MidEnergy(NamedTuple):
@@ -54,16 +44,11 @@ class EnergyProbe(NamedTuple):
     on_energy: Callable[[MidEnergy], None]
 
 
-class Workspace(NamedTuple):
-    """Momenta and a copy of the links, kept between trajectories so that none allocates."""
+class Workspace:
+    """Momenta and a copy of the links of a field, kept between trajectories so that none allocates."""
 
-    momenta: Momenta
-    backup: GaugeField
-
-
-def make_workspace(field: GaugeField) -> Workspace:
-    """Return the buffers that trajectories on `field` need."""
-    return Workspace(Momenta(field), field.copy())
+    def __init__(self, field: GaugeField) -> None:
+        self.momenta, self.backup = Momenta(field), field.copy()
 
 
 def hmc_trajectory(
@@ -79,15 +64,15 @@ def hmc_trajectory(
     probe: EnergyProbe | None = None,
     action: Action = WILSON,
     **address: Unpack[Address],
-) -> TrajectoryInfo:
+) -> UpdateInfo:
     """Replace the links by the next state of the chain: fresh momenta, a trajectory of length `tau`, accept or restore.
 
     The energies are sums of doubles whatever the precision of the field. Step n of the chain (seed, stream) always uses
     the same random numbers. `accept_always` skips the test; for warm-up only. With a `sea` the steps are those of the
     fermions, and the gauge action's lie within. An error on the way (a solve that fails) leaves the links as they were.
     """
-    workspace = workspace or make_workspace(field)
-    momenta, backup = workspace
+    workspace = workspace or Workspace(field)
+    momenta, backup = workspace.momenta, workspace.backup
     system = _System(field, momenta, beta, action, sea)
     # Rounding takes the links off the group by about 1e-15 per trajectory; mended here, outside the reversible part.
     field.reunitarise()
@@ -97,29 +82,22 @@ def hmc_trajectory(
     try:
         if sea is not None:
             sea.begin(**address)
-        action_before = system.gauge_action()
-        energy_before = system.energy(action_before)
+        energy_before = system.energy()
         _walk(plan, system, _probes(probe, plan, energy_before))
         if sea is not None:
             sea.check_range(**address)
-        action_after = system.gauge_action()
-        energy_after = system.energy(action_after)
+        delta_h = system.energy() - energy_before
     except Exception:
         _restore(field, backup, sea)
         raise
-    delta_h = energy_after - energy_before
     numbers = Stream(address["seed"], address["stream"])
     u = numbers.uniform(step=address["step"], sites=1, draws=2, first_draw=METROPOLIS_DRAW, threads=1)[0, 0]
     # A trajectory that went astray (overflow, NaN) is a rejection: the comparison is false for NaN.
     accepted = bool(math.log(u) < -delta_h) or (accept_always and math.isfinite(delta_h))
     if not accepted:
         _restore(field, backup, sea)
-    return TrajectoryInfo(
-        accepted,
-        delta_h,
-        action_after if accepted else action_before,
-        0 if sea is None else sea.inverter.iterations,
-    )
+    iterations = None if sea is None else sea.inverter.iterations
+    return UpdateInfo(step=address["step"], accepted=accepted, delta_h=delta_h, cg_iterations=iterations)
 
 
 def _restore(field: GaugeField, backup: GaugeField, sea: "Sea | None") -> None:
@@ -137,11 +115,9 @@ class _System(NamedTuple):
     action: Action
     sea: "Sea | None"
 
-    def gauge_action(self) -> float:
-        return self.field.action(self.beta, self.action)
-
-    def energy(self, gauge_action: float) -> float:
-        return gauge_action + self.momenta.kinetic() + (0.0 if self.sea is None else self.sea.action())
+    def energy(self) -> float:
+        gauge = self.field.action(self.beta, self.action)
+        return gauge + self.momenta.kinetic() + (0.0 if self.sea is None else self.sea.action())
 
     def evolve(self, stages: list[tuple[float, float]]) -> None:
         """Walk moves and gauge kicks."""
@@ -192,7 +168,7 @@ def _probes(probe: EnergyProbe | None, plan: TrajectoryPlan, energy_before: floa
                     copy.kick(coefficient * system.beta, action=system.action)
                 elif sea is not None:
                     sea.kick(part, copy, coefficient, remember=False)
-            energy = system._replace(momenta=copy).energy(system.gauge_action())
+            energy = system._replace(momenta=copy).energy()
         probe.on_energy(MidEnergy(n, n / n_steps, energy - energy_before))
 
     return {plan.borders[n][0]: partial(look, n) for n in {round(f * n_steps) for f in probe.fractions}}

@@ -1,13 +1,13 @@
 """Pseudofermion actions of one-link staggered quarks: heat bath, action and force.
 
 With A(m) = m^2 - H^2 on even sites, D^dagger D of mass m there, det A(m) is the weight of four flavours (tastes) of
-that mass. Each class below is a Gaussian integral over a field phi on even sites:
+that mass. Each term is a Gaussian integral over a field phi on even sites:
 
 ====================  =====================================  ====================================  =================
-class                 S(phi)                                 heat bath from noise eta              weight
+term                  S(phi)                                 heat bath from noise eta              weight
 ====================  =====================================  ====================================  =================
 FourFlavors           phi^+ A(m)^-1 phi                      m eta_e - H eta_o                     det A(m)
-MassRatio             phi^+ A(M) A(m)^-1 phi                 see `refresh`                         det A(m) / A(M)
+ratio of masses       phi^+ A(M) A(m)^-1 phi                 see `refresh`                         det A(m) / A(M)
 RootFlavors           phi^+ r(A) phi, r(x) = x^(-Nf/4)       s(A) eta_e, s(x) = x^(Nf/8)           det A(m)^(Nf/4)
 ====================  =====================================  ====================================  =================
 
@@ -15,10 +15,9 @@ Noise has <eta eta^+> = 1: variance 1/2 for each real component, since S has no 
 Forces: d(phi^+ A^-1 phi) = -X^+ dA X with X = A^-1 phi, so a kick by it is a kick by the bilinear X^+ A X times -1.
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
 from fractions import Fraction
-from typing import NotRequired, TypedDict, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
@@ -33,7 +32,7 @@ NOISE_DRAW = 5 << 28
 """Draws of pseudofermion noise: NOISE_DRAW + field * 256; one field takes three of them a site."""
 
 
-class Pseudofermion(ABC):
+class _Term:
     """A term of the action with a field `phi` of its own; `force_tolerance` is that of kicks."""
 
     def __init__(
@@ -49,18 +48,6 @@ class Pseudofermion(ABC):
         self._tolerance, self._force_tolerance = tolerance, force_tolerance
         self._draw = NOISE_DRAW + 256 * field_number
         self.phi = inverter.fresh()
-
-    @abstractmethod
-    def refresh(self, **address: Unpack[Address]) -> None:
-        """Draw the field from exp(-S)."""
-
-    @abstractmethod
-    def action(self) -> float:
-        """Return S."""
-
-    @abstractmethod
-    def kick(self, momenta: Momenta, coefficient: float, *, remember: bool = True) -> None:
-        """Set pi = pi - coefficient * dS/dw; `remember` lets the solution guide the next solve, where that is on."""
 
 
 class Guesses:
@@ -111,19 +98,22 @@ class Guesses:
         return self._guess
 
 
-class _Options(TypedDict):
-    field_number: int
-    tolerance: NotRequired[float]
-    force_tolerance: NotRequired[float]
+class FourFlavors(_Term):
+    """Four flavours of one mass, without a root: S = phi^+ A(m)^-1 phi.
 
+    With a mass M = `heavy` > m it is the ratio of both (Hasenbusch, PLB 519 (2001) 177): A(M) = A(m) + M^2 - m^2, so
+    S = phi^+ A(M) A(m)^-1 phi = phi^+ phi + (M^2 - m^2) phi^+ A(m)^-1 phi, and its force is small by M^2 - m^2.
+    """
 
-class _Solved(Pseudofermion):
-    """What FourFlavors and MassRatio share: S = constant phi^+ phi + weight phi^+ A(m)^-1 phi."""
-
-    def __init__(self, inverter: Inverter, mass: float, *, chronological: int = 0, **options: Unpack[_Options]) -> None:
+    def __init__(
+        self, inverter: Inverter, mass: float, heavy: float | None = None, *, chronological: int = 0, **options: Any
+    ) -> None:
+        if heavy is not None and not heavy > mass:
+            raise SpecError(f"the mass of a preconditioner must be larger than {mass}. Got {heavy}")
         super().__init__(inverter, mass, **options)
+        self._heavy = heavy
+        self._constant, self._weight = (0.0, 1.0) if heavy is None else (1.0, heavy**2 - mass**2)
         self._guesses = Guesses(inverter, mass, chronological)
-        self._constant, self._weight = 0.0, 1.0
         self._solution = inverter.fresh()
         self._odd = inverter.fresh(parity=1)
 
@@ -133,6 +123,23 @@ class _Solved(Pseudofermion):
             noise.gaussian(draw=self._draw, **address)
         self._guesses.forget()
 
+    def refresh(self, **address: Unpack[Address]) -> None:
+        """Draw phi = (D^+ eta)_e = m eta_e - H eta_o, whose covariance is m^2 - H^2 = A(m).
+
+        Of a ratio phi = [D(m)^+ D(M)^+^-1 eta]_e, whose covariance is A(m) / A(M):
+        D(m)^+ D(M)^+^-1 = D(m)^+ D(M) A(M)^-1 = 1 - (M - m)(M + H) A(M)^-1.
+        """
+        self._draw_noise(**address)
+        source, found = self._inverter.pool(2)
+        self._inverter.hop(source, self._odd)
+        if self._heavy is None:
+            self.phi.scale(self._mass)
+            self.phi.add(source, -1.0)
+        else:
+            source.add(self.phi, self._heavy)
+            self._inverter.solve(source, found, mass=self._heavy, tolerance=self._tolerance)
+            self.phi.add(found, -(self._heavy - self._mass))
+
     def action(self) -> float:
         """Return S."""
         self._inverter.solve(self.phi, self._solution, mass=self._mass, tolerance=self._tolerance)
@@ -140,7 +147,7 @@ class _Solved(Pseudofermion):
         return float(value + self._constant * self.phi.norm2())
 
     def kick(self, momenta: Momenta, coefficient: float, *, remember: bool = True) -> None:
-        """Set pi = pi - coefficient * dS/dw."""
+        """Set pi = pi - coefficient * dS/dw; `remember` lets the solution guide the next solve, where that is on."""
         guess = self._guesses.guess(self.phi)
         self._inverter.solve(self.phi, self._solution, mass=self._mass, tolerance=self._force_tolerance, guess=guess)
         if remember:
@@ -148,47 +155,7 @@ class _Solved(Pseudofermion):
         self._inverter.operator.force(momenta, [self._solution], [-coefficient * self._weight])
 
 
-class FourFlavors(_Solved):
-    """Four flavours of one mass: S = phi^+ A(m)^-1 phi, exact, without a root."""
-
-    def refresh(self, **address: Unpack[Address]) -> None:
-        """Draw phi = (D^+ eta)_e = m eta_e - H eta_o, whose covariance is m^2 - H^2 = A."""
-        self._draw_noise(**address)
-        (hopped,) = self._inverter.pool(1)
-        self._inverter.hop(hopped, self._odd)
-        self.phi.scale(self._mass)
-        self.phi.add(hopped, -1.0)
-
-
-class MassRatio(_Solved):
-    """Four flavours of mass m over four of mass M > m: S = phi^+ A(M) A(m)^-1 phi (Hasenbusch, PLB 519 (2001) 177).
-
-    A(M) = A(m) + M^2 - m^2, so S = phi^+ phi + (M^2 - m^2) phi^+ A(m)^-1 phi, and its force is small by M^2 - m^2.
-    """
-
-    def __init__(
-        self, inverter: Inverter, mass: float, heavy: float, *, chronological: int = 0, **options: Unpack[_Options]
-    ) -> None:
-        if not heavy > mass:
-            raise SpecError(f"the mass of a preconditioner must be larger than {mass}. Got {heavy}")
-        super().__init__(inverter, mass, chronological=chronological, **options)
-        self._heavy = heavy
-        self._constant, self._weight = 1.0, heavy**2 - mass**2
-
-    def refresh(self, **address: Unpack[Address]) -> None:
-        """Draw phi = [D(m)^+ D(M)^+^-1 eta]_e, whose covariance is A(m) / A(M).
-
-        D(m)^+ D(M)^+^-1 = D(m)^+ D(M) A(M)^-1 = 1 - (M - m)(M + H) A(M)^-1.
-        """
-        self._draw_noise(**address)
-        source, found = self._inverter.pool(2)
-        self._inverter.hop(source, self._odd)
-        source.add(self.phi, self._heavy)
-        self._inverter.solve(source, found, mass=self._heavy, tolerance=self._tolerance)
-        self.phi.add(found, -(self._heavy - self._mass))
-
-
-class RootFlavors(Pseudofermion):
+class RootFlavors(_Term):
     """One, two or three flavours of one mass by rational functions (Clark and Kennedy, PRL 98 (2007) 051601).
 
     The action is r(A) with an error of `action_error`; the trajectory follows a coarser one of `force_error`, which the
@@ -203,7 +170,7 @@ class RootFlavors(Pseudofermion):
         *,
         action_error: float = 1e-10,
         force_error: float = 1e-6,
-        **options: Unpack[_Options],
+        **options: Any,
     ) -> None:
         if flavors not in (1, 2, 3):
             raise SpecError(f"a root is taken for 1, 2 or 3 flavours. Got {flavors}")
@@ -244,3 +211,6 @@ class RootFlavors(Pseudofermion):
         parts = self._inverter.pool(len(rational.shifts))
         self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._force_tolerance)
         self._inverter.operator.force(momenta, parts, [-coefficient * a for a in rational.residues])
+
+
+Pseudofermion: TypeAlias = FourFlavors | RootFlavors

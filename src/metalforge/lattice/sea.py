@@ -19,7 +19,7 @@ from .fermions import FermionSpec
 from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
 from .observables import Observables, SeaObservables, measure_condensate
-from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
+from .pseudofermion import FourFlavors, Pseudofermion, RootFlavors
 from .solvers import Inverter
 
 RANGE_MARGIN = 1.1
@@ -45,6 +45,8 @@ class Sea:
         )
         self.bound = LARGEST_POSSIBLE
         """The largest eigenvalue of -H^2 that the rational functions are made for."""
+        self.frozen = False
+        """Whether it is that of a measurement: to leave it is an error then."""
         self.seen = 0.0
         """The largest one seen so far."""
         self._roots: list[RootFlavors] = []
@@ -65,7 +67,7 @@ class Sea:
             masses = (mass, *spec.preconditioners)
             guessed = solves | {"chronological": spec.chronological}
             for light, heavy in pairwise(masses):
-                ratio = MassRatio(self.inverter, light, heavy, field_number=next(number), **guessed)
+                ratio = FourFlavors(self.inverter, light, heavy, field_number=next(number), **guessed)
                 self._terms[LIGHT].append(ratio)
             last = FourFlavors(self.inverter, masses[-1], field_number=next(number), **guessed)
             self._terms[HEAVY if spec.preconditioners else LIGHT].append(last)
@@ -128,13 +130,13 @@ class Sea:
                 "hint: warm the chain up (longer), the range is measured there"
             )
 
-    def widen_range(self) -> None:
-        """Set the range to what holds for any links."""
-        self.bound = LARGEST_POSSIBLE
-
-    def freeze_range(self, **address: Unpack[Address]) -> None:
-        """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
-        self.inverter.links_moved()
-        self.check_range(**address)
-        if self._roots:
-            self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)
+    def choose_range(self, adapting: bool, **address: Unpack[Address]) -> None:
+        """Set the range to what holds for any links, or freeze it at 1.1 times the largest eigenvalue seen, once."""
+        if adapting:
+            self.bound, self.frozen = LARGEST_POSSIBLE, False
+        elif not self.frozen:
+            self.inverter.links_moved()
+            self.check_range(**address)
+            if self._roots:
+                self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)
+            self.frozen = True

@@ -421,7 +421,7 @@ def test_a_pure_gauge_trajectory_does_not_see_the_sea():
     momenta.refresh(seed=1, stream=0, step=1)
     momenta.evolve(5.6, scheme("omelyan4").stages(0.5, 5))
     assert np.array_equal(field.links, copy.links)
-    assert info.cg_iterations == 0
+    assert info.cg_iterations is None
 
 
 def call(*arguments, code=0):

@@ -10,7 +10,7 @@ from metalforge import native
 from metalforge.core import SpecError, UnknownNameError
 from metalforge.lattice import SCHEMES, GaugeField, hmc_trajectory, scheme
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.hmc import METROPOLIS_DRAW, make_workspace
+from metalforge.lattice.hmc import METROPOLIS_DRAW, Workspace
 from reference import gauge as twin
 
 BETA = 5.7
@@ -154,7 +154,6 @@ class TestTrajectory:
         info = hmc_trajectory(field, **self.chain, **self.gentle, step=1)
         assert info.accepted
         assert np.array_equal(field.links, copy.links)
-        assert info.action == field.action(BETA)
         assert info.delta_h == energy(copy, momenta) - before
 
     @pytest.mark.parametrize("precision", ["f64", "f32"])
@@ -168,7 +167,6 @@ class TestTrajectory:
         assert not info.accepted
         assert not info.delta_h < 10
         assert np.array_equal(field.links, wanted.links)
-        assert info.action == field.action(BETA)
 
     def test_a_warm_up_may_accept_always_but_nothing_that_is_not_finite(self):
         field = thermalised((4, 4, 4, 4))
@@ -177,7 +175,6 @@ class TestTrajectory:
         info = hmc_trajectory(field, **self.chain, tau=3.0, **options)
         assert info.accepted
         assert info.delta_h > 10
-        assert info.action == field.action(BETA)
         assert np.max(np.abs(field.links - before.links)) > 0.1
         wanted = field.copy()
         wanted.reunitarise()
@@ -186,7 +183,7 @@ class TestTrajectory:
 
     def test_the_accept_test_uses_the_draw_of_its_address(self):
         field = thermalised((4, 4, 4, 4))
-        workspace = make_workspace(field)
+        workspace = Workspace(field)
         outcomes = []
         for step in range(1, 31):
             before = field.copy()
@@ -204,13 +201,13 @@ class TestTrajectory:
         field = thermalised((4, 4, 4, 4))
         for step in range(1, 4):
             before = field.copy()
-            info = hmc_trajectory(field, **self.chain, **self.gentle, step=step, workspace=make_workspace(field))
+            info = hmc_trajectory(field, **self.chain, **self.gentle, step=step, workspace=Workspace(field))
             assert hmc_trajectory(before, **self.chain, **self.gentle, step=step) == info
             assert np.array_equal(before.links, field.links)
 
     def test_the_links_stay_in_the_group_over_many_trajectories(self):
         field = thermalised((4, 4, 4, 4))
-        workspace = make_workspace(field)
+        workspace = Workspace(field)
         for step in range(1, 51):
             hmc_trajectory(field, **self.chain, **self.gentle, step=step, workspace=workspace)
         assert twin.distance_from_su3(field.to_links()) <= 1e-14

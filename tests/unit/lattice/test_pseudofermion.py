@@ -8,7 +8,7 @@ import pytest
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.pseudofermion import NOISE_DRAW, FourFlavors, MassRatio, RootFlavors
+from metalforge.lattice.pseudofermion import NOISE_DRAW, FourFlavors, RootFlavors
 from metalforge.lattice.rational import rational_power
 from metalforge.lattice.solvers import Inverter
 from reference import gauge
@@ -48,7 +48,7 @@ def make(kind, inverter, **options):
     if kind == "four":
         return FourFlavors(inverter, MASS, **number, **EXACT | options)
     if kind == "ratio":
-        return MassRatio(inverter, MASS, HEAVY, **number, **EXACT | options)
+        return FourFlavors(inverter, MASS, HEAVY, **number, **EXACT | options)
     root = RootFlavors(inverter, MASS, int(kind), **number, **EXACT | options)
     root.set_range(7.0)
     return root
@@ -274,7 +274,7 @@ def test_a_guess_forgets_at_the_next_trajectory_and_does_not_learn_from_onlooker
 
 def test_bad_terms(inverter):
     with pytest.raises(SpecError, match=r"larger than 0\.1"):
-        MassRatio(inverter, MASS, MASS, field_number=0)
+        FourFlavors(inverter, MASS, MASS, field_number=0)
     with pytest.raises(SpecError, match=r"flavours\. Got 4"):
         RootFlavors(inverter, MASS, 4, field_number=0)
 
