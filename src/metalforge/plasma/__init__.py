@@ -25,10 +25,9 @@ from .transport import Transport, TransportSegment, merged, segment_of, transpor
 from .warmup import WarmupEnd
 
 if TYPE_CHECKING:
-    from .kept import read_replicas
     from .observables import CURRENTS, STRESSES, WaveVectors, mode_powers
     from .references import melting_gamma
-    from .replicas import at_border, found_together, replicas_of, resumed, said_enough
+    from .replicas import at_border, found_together, read_replicas, replicas_of, resumed, said_enough
     from .run import TOO_SHORT, PlasmaBlock, Watch
     from .spec import SAMPLE_TIME
 

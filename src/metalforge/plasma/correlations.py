@@ -64,20 +64,15 @@ class Correlations:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {
-            "origins": self._origin,
-            "correlation_sums": self._sums.swapaxes(0, 1),
-            "correlation_counts": self._counts,
-            "correlation_frames": np.array([self.frames, self.segment, self.spacing], np.float64),
-        }
+        clock = np.array([self.frames, self.segment, self.spacing], np.float64)
+        return {"origins": self._origin, "sums": self._sums, "counts": self._counts, "frames": clock}
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Correlations":
         """Return what a checkpoint kept."""
-        origins, (frames, segment, spacing) = state["origins"], state["correlation_frames"].astype(int).tolist()
+        frames, segment, spacing = state["frames"].astype(int).tolist()
+        origins = state["origins"]
         made = cls(origins.shape[2] // 3, segment=segment, origins=origins.shape[1], spacing=spacing)
-        made.frames = frames
-        made._origin[...] = origins
-        made._sums = np.ascontiguousarray(state["correlation_sums"].swapaxes(0, 1))
-        made._counts = state["correlation_counts"].copy()
+        made.frames, made._origin = frames, origins.copy()
+        made._sums, made._counts = state["sums"].copy(), state["counts"].copy()
         return made

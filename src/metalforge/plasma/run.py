@@ -74,22 +74,16 @@ class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-plasma.h5")
 
 
-class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found."""
+class PlasmaSummary(Transport, frozen=True, kw_only=True):
+    """What a run found; `gamma_measured` has the error of its samples.
 
-    gamma_measured: MeanWithError
-    """Of the temperature that NVE found: what the other numbers belong to."""
+    It is that of the temperature that NVE found, to which the other numbers belong.
+    """
+
     u_over_gamma: MeanWithError
     """Potential energy of pairs per particle, in Q^2/(4 pi eps0 a), with its tail."""
     pressure: MeanWithError
     """beta P / n, with its tail."""
-    diffusion: MeanWithError
-    """D_N* of this box, by displacements; `diffusion_vacf` is the same by velocities."""
-    diffusion_vacf: MeanWithError
-    diffusion_infinite: MeanWithError
-    """D* of an infinite box and after infinite time."""
-    viscosity: MeanWithError
-    """eta*."""
     energy_drift_kt: float
     """The slope of the energy times the length of the run, in kT a particle."""
     energy_rms_kt: float
@@ -377,15 +371,11 @@ class PlasmaRun:
         slope = float(centred @ energy / (centred @ centred)) if len(energy) > 1 else 0.0
         drift, rms = slope * self.time * gamma.mean, float(energy.std()) * gamma.mean
         s_max_k, s_max = self.structure_peak()
-        moved = self.transport()
+        moved = msgspec.structs.asdict(self.transport()) | {"gamma_measured": gamma}
         return PlasmaSummary(
-            gamma_measured=gamma,
+            **moved,
             u_over_gamma=quoted(seen.u_over_gamma),
             pressure=quoted(seen.pressure),
-            diffusion=moved.diffusion,
-            diffusion_vacf=moved.diffusion_vacf,
-            diffusion_infinite=moved.diffusion_infinite,
-            viscosity=moved.viscosity,
             references=references(gamma.mean, spec.kappa),
             energy_drift_kt=drift,
             energy_rms_kt=rms,

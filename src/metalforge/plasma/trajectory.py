@@ -17,10 +17,10 @@ goes on from a checkpoint gives the bits of one that was never interrupted.
 
 import hashlib
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import permutations, product, repeat
+from itertools import permutations, product
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -284,23 +284,20 @@ class TrajectoryBatch:
         following = [run.following() for run in runs]
         asked: dict[int, Asked] = {}
         ends: dict[int, Row | ChainFaultError] = {}
-
-        def note(told: Iterable[Asked | Row | ChainFaultError], of: Iterable[int]) -> None:
-            for n, its in zip(of, told, strict=True):
-                if isinstance(its, Asked):
-                    asked[n] = its
-                else:
-                    ends[n] = its
-
+        moved, seen = list(range(len(runs))), list[ParticleSamples | LostParticleError | None]([None] * len(runs))
         with ThreadPoolExecutor(min(default_threads(), len(runs))) as pool:
             each = pool.map if len(runs) > 1 else map
-            note(each(_goes_on, following, repeat(None)), range(len(runs)))
-            while asked:
-                _, *looks = next(iter(asked.values()))  # a half that is held asks for frames, all others for blocks
-                alike = [n for n, (_, *its) in asked.items() if its == looks]
-                seen = self._rooms.advance([runs[n].particles for n in alike], [asked.pop(n) for n in alike])
-                note(each(_goes_on, [following[n] for n in alike], seen), alike)
-        return [ends[n] for n in range(len(runs))]
+            while True:
+                for n, its in zip(moved, each(_goes_on, [following[n] for n in moved], seen), strict=True):
+                    if isinstance(its, Asked):
+                        asked[n] = its
+                    else:
+                        ends[n] = its
+                if not asked:
+                    return [ends[n] for n in range(len(runs))]
+                looks = next(iter(asked.values()))[1:]  # a half that is held asks for frames, all others for blocks
+                moved = [n for n, its in asked.items() if its[1:] == looks]
+                seen = [*self._rooms.advance([runs[n].particles for n in moved], [asked.pop(n) for n in moved])]
 
 
 def bytes_of(spec: PlasmaSpec) -> int:

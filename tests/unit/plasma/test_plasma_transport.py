@@ -25,9 +25,9 @@ from metalforge.plasma import (
     references,
     transport,
 )
-from metalforge.plasma.kept import read_replicas
 from metalforge.plasma.observables import STRESSES, energy_tail, series_of
 from metalforge.plasma.references import einstein_frequency, melting_gamma
+from metalforge.plasma.replicas import read_replicas
 from metalforge.plasma.spec import DENSITY
 from metalforge.plasma.spectrum import plateau
 from metalforge.plasma.transport import left_out

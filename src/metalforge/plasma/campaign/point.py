@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class PlasmaPoint(PointChain):
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         plasma = plasma_of(tools.spec)
-        self._segment, self._besides = plasma.update_time, plasma.measured
+        self._segment = plasma.update_time
+        self._options: dict[str, Any] = {"engine": tools.engine, "fill": NOTHING, "besides": plasma.measured}
         self._wanted = plasma.trajectory(
             known.system, known.coordinate, seed=tools.spec.seed, stream=known.stream, start=known.start
         )
@@ -42,13 +44,12 @@ class PlasmaPoint(PointChain):
         super().__init__(known, tools, checkpoint)
 
     def _new(self) -> TrajectoryRun:
-        warmup = CountedWarmUp(total=self._spec.warmup.longest)
         return TrajectoryRun(
-            self._wanted, self._segment, warmup, engine=self._tools.engine, fill=NOTHING, besides=self._besides
+            self._wanted, self._segment, CountedWarmUp(total=self._spec.warmup.longest), **self._options
         )
 
     def _read(self, path: Path) -> TrajectoryRun:
-        run = TrajectoryRun.load(path, engine=self._tools.engine, fill=NOTHING, besides=self._besides)
+        run = TrajectoryRun.load(path, **self._options)
         if (run.spec, run.segment) != (self._wanted, self._segment):
             raise SpecError(
                 f"{path} holds another trajectory than {self.id} of this campaign\nhint: delete it to recompute"
@@ -75,15 +76,8 @@ class PlasmaPoint(PointChain):
 
     def _second(self) -> Row:
         """Return the next row, by a run that has nothing of this one but where its particles stand."""
-        again = TrajectoryRun(
-            self._wanted,
-            self._segment,
-            self.run.warmup,
-            engine=self._tools.engine,
-            particles=self.run.particles.copy(),
-            fill=NOTHING,
-            besides=self._besides,
-        )
+        particles, warmup = self.run.particles.copy(), self.run.warmup
+        again = TrajectoryRun(self._wanted, self._segment, warmup, particles=particles, **self._options)
         again.end_warmup()
         again.log.first = self.rows
         return again.step()

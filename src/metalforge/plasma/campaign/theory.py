@@ -51,7 +51,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
             )
         for dims in self.systems:
             for at in (self.low, self.high):
-                self.trajectory(dims, at, seed=1, stream=0, start=self.start_of(0))
+                self.trajectory(dims, at)
         if not (self.segment == 0 or 10 <= self.segment <= 1e5):
             raise SpecError(f"`plasma.segment` must be from 10 to 1e5, in 1/omega_p, or 0. Got {self.segment}")
 
@@ -81,7 +81,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         """Return ln Gamma."""
         if not coupling > 0:
             raise SpecError(f"Gamma must be positive. Got {coupling:g}")
-        return log(_typed(coupling))
+        return log(float(f"{coupling:.10g}"))
 
     def of(self, systems: Sequence[System]) -> Self:
         """Return other boxes."""
@@ -149,9 +149,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         """Of an update, in 1/omega_p."""
         from metalforge.plasma.trajectory import segment_time
 
-        return segment_time(
-            self.trajectory(self.systems[0], self.low, seed=1, stream=0, start=self.start_of(0)), self.segment
-        )
+        return segment_time(self.trajectory(self.systems[0], self.low), self.segment)
 
     def columns(self) -> tuple[str, ...]:
         """Return what a segment is summed up by."""
@@ -215,9 +213,11 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         """Return what the particles of a box, their lists and the frames of a block take."""
         from metalforge.plasma.trajectory import bytes_of
 
-        return bytes_of(self.trajectory(dims, self.low, seed=1, stream=0, start=self.start_of(0)))
+        return bytes_of(self.trajectory(dims, self.low))
 
-    def trajectory(self, dims: System, at: float, *, seed: int, stream: int, start: Start) -> "PlasmaSpec":
+    def trajectory(
+        self, dims: System, at: float, *, seed: int = 1, stream: int = 0, start: Start | None = None
+    ) -> "PlasmaSpec":
         """Return the trajectory of one point."""
         from metalforge.plasma.spec import PlasmaSpec
 
@@ -228,7 +228,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
             dt=self.dt,
             seed=seed,
             stream=stream,
-            start=cast("Any", start),
+            start=cast("Any", start or self.start_of(0)),
             precision=self.precision,
             tol=self.tol,
         )
@@ -236,11 +236,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
 
 def gamma_at(coordinate: float) -> float:
     """Return the coupling at a value of the coordinate, to ten digits: what people typed comes back."""
-    return _typed(exp(coordinate))
-
-
-def _typed(gamma: float) -> float:
-    return float(f"{gamma:.10g}")
+    return float(f"{exp(coordinate):.10g}")
 
 
 def particles_of(dims: System) -> int:

@@ -149,17 +149,14 @@ def transport_of(rows: Sequence[SegmentRows]) -> PointTransport | None:
 def observed_transport(rows: SegmentRows) -> Observation | None:
     """Return ln eta*, and ln D* besides, of one trajectory, where it was aimed at; None while it is too short."""
     found = transport_of([rows])
-    return None if found is None else told_of(found, rows.chain)
-
-
-def told_of(found: PointTransport, chain: str) -> Observation:
-    """Return what a steerer is told of a point that one trajectory gave."""
+    if found is None:
+        return None
     return Observation(
         coordinate=found.at,
         value=math.log(found.viscosity),
         error=found.viscosity_error / found.viscosity,
         cost=found.cost,
-        id=chain,
+        id=rows.chain,
         more=((math.log(found.diffusion), found.diffusion_error / found.diffusion),),
     )
 
