@@ -192,7 +192,7 @@ class MadeJournal(Closing):
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / JOURNAL
         # Nobody relies on it after a power cut.
-        self._journal = Journal.open(self._path, Record, mode="create", sync=lambda _: None)
+        self._journal = Journal.open(self._path, mode="create", sync=lambda _: None)
         self._records = made_records(chains)
 
     @property

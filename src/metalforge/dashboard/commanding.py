@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -78,26 +79,18 @@ class Commanding:
             posted = msgspec.json.decode(body, type=Posted)
             command = msgspec.convert(msgspec.to_builtins(posted) | {"through": "page"}, Command)
         except (TimeoutError, ClientDisconnect):
-            return _problem(408, "the command did not come")
-        except OverflowError as error:
-            return _problem(413, str(error))
+            raise HTTPException(408, "the command did not come") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MetalforgeError) as error:
-            return _problem(400, f"not a command: {one_line(str(error))}")
+            raise HTTPException(400, f"not a command: {one_line(str(error))}") from error
         if self._waiting >= AT_ONCE:
-            return _problem(503, f"{AT_ONCE} commands wait for their answers already")
+            raise HTTPException(503, f"{AT_ONCE} commands wait for their answers already")
         self._waiting += 1
         try:
             return Response(encoded(await asyncio.to_thread(send, directory, command, ANSWER_S)), media_type=JSON)
-        except ControlError as error:
-            return _problem(409, one_line(str(error)))
         except MetalforgeError as error:
-            return _problem(400, one_line(str(error)))
+            raise HTTPException(409 if isinstance(error, ControlError) else 400, one_line(str(error))) from error
         finally:
             self._waiting -= 1
-
-
-def _problem(status: int, text: str) -> Response:
-    return Response(encoded({"error": text}), status, media_type=JSON)
 
 
 async def _body(request: Request) -> bytes:
@@ -106,5 +99,5 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > MOST_BYTES:
-            raise OverflowError(f"a command has {MOST_BYTES} bytes at most")
+            raise HTTPException(413, f"a command has {MOST_BYTES} bytes at most")
     return body

@@ -1,5 +1,6 @@
 """What goes to the page, as JSON: a line of the table, the state, decisions, a chain thinned, and the transition."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ MOST_DECISIONS = 1000
 """Decisions of a page, the last ones: the journal has all, and the time bar leads to each."""
 MOST_DOTS = 800
 """Bins of a history: in each the smallest and the largest value are kept, so that no jump is lost."""
+MINUTE_S = 60.0
 SPARKS = 60
 """Estimates in the small line of the table."""
 
@@ -52,7 +54,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"no JSON for {type(value)}")
 
 
-def campaign_line(number: int, now: float, followed: Followed) -> dict[str, Any]:
+def campaign_line(followed: Followed, number: int) -> dict[str, Any]:
     """Return the line of a campaign in the table, or what is wrong with it.
 
     `spark` are the last estimates of the first system: of what is located, or of a curve its errors.
@@ -76,7 +78,7 @@ def campaign_line(number: int, now: float, followed: Followed) -> dict[str, Any]
             "spark": (),
         }
         return line | unknown | {"name": followed.directory.name}
-    view = view_of(state, now, last_decisions=0)
+    view = view_of(state, time.time(), last_decisions=0)
     first = view.systems[0]
     estimates = [e for e in state.estimates if e.system == first.system]
     spark = [value for e in estimates if (value := e.error if view.target == "curve" else e.result) is not None]
@@ -131,6 +133,11 @@ def _system_line(view: View, system: SystemView) -> dict[str, Any]:
             for item in system.evidence
         ],
     }
+
+
+def state_now(followed: Followed) -> dict[str, Any]:
+    """Return the state of a campaign that is followed, by the clock."""
+    return state_sent(followed, time.time())
 
 
 def decisions_sent(followed: Followed) -> list[dict[str, Any]]:
@@ -201,10 +208,14 @@ def thinned(values: NDArray[np.float64], most: int = MOST_DOTS) -> tuple[list[An
     return first.tolist(), low.tolist(), high.tolist()
 
 
-def machine_sent(followed: Followed, last_s: float | None = None) -> dict[str, Any]:
-    """Return how the graph does, and when silicon worked: in all, or in the last seconds."""
+def machine_sent(followed: Followed, last_minute: bool = False) -> dict[str, Any]:
+    """Return how the graph does, and when silicon worked: in all, or in the last minute."""
     state = followed.state
-    return {"at": followed.records, "pipeline": pipeline_figure(state), "silicon": silicon_figure(state, last_s)}
+    return {
+        "at": followed.records,
+        "pipeline": pipeline_figure(state),
+        "silicon": silicon_figure(state, MINUTE_S if last_minute else None),
+    }
 
 
 def transition_sent(followed: Followed) -> dict[str, Any]:

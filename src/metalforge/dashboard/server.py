@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -16,11 +17,20 @@ from starlette.routing import Route
 from metalforge.campaign import one_line, steerer_names
 from metalforge.core import MetalforgeError, SpecError
 
-from .commanding import PATH, Commanding
+from .commanding import JSON, PATH, Commanding
 from .following import Followed
 from .guarding import Guard
 from .helpers import Helper, answer, other_steerer, timed_transition
-from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
+from .payloads import (
+    campaign_line,
+    chain_sent,
+    decisions_sent,
+    encoded,
+    machine_sent,
+    state_now,
+    state_sent,
+    transition_sent,
+)
 
 PAGE = Path(__file__).with_name("page")
 FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".svg")}
@@ -38,20 +48,8 @@ NICENESS = 10
 SILENCE_S = 15.0
 """Seconds after which a stream says that it is there: proxies close what is silent."""
 MOST_STREAMS = 100
-MINUTE_S = 60.0
-"""What a timeline shows that is asked for its last minute."""
 KEPT = 64
 """Answers about the past that are kept: they do not change."""
-
-Answer = TypeVar("Answer")
-
-
-class Refused(Exception):  # noqa: N818 - an answer, with its status
-    """What was asked for is not there."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class ShownCampaign:
@@ -67,31 +65,37 @@ class ShownCampaign:
         self._figure_next = 0.0
         self._making: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._shared: dict[str, tuple[object, bytes]] = {}
+        self._shared: dict[object, tuple[object, bytes]] = {}
 
     @property
     def seen(self) -> tuple[int, int, str]:
         """What changes whenever there is something new to say."""
         return self.followed.records, int(time.time() / TICK_S), self.followed.problem
 
-    async def ask(self, question: Callable[[Followed], Answer]) -> Answer:
-        """Return what a function makes of the fold, in a thread, while nobody changes it."""
+    async def advance(self) -> None:
+        """Read on in the journal."""
         async with self._lock:
-            return await asyncio.to_thread(question, self.followed)
+            await asyncio.to_thread(self.followed.advance)
 
-    async def shared(self, name: str, of: object, question: Callable[[Followed], object]) -> bytes:
-        """Return an answer as JSON that stays as long as what it is of: many streams share it."""
-        if name not in self._shared or self._shared[name][0] != of:
-            self._shared[name] = of, await self.ask(lambda followed: encoded(question(followed)))
-        return self._shared[name][1]
+    async def ask(self, of: object, question: Callable[..., object], *more: object) -> bytes:
+        """Return what a function of `payloads` makes of the fold, as JSON that stays as long as what it is `of`.
+
+        It runs in a thread, while nobody changes the fold; many streams share an answer.
+        """
+        of = of, more
+        if question not in self._shared or self._shared[question][0] != of:
+            async with self._lock:
+                answered = await asyncio.to_thread(lambda: encoded(question(self.followed, *more)))
+            self._shared[question] = of, answered
+        return self._shared[question][1]
 
     async def state(self) -> bytes:
         """Return the state now."""
-        return await self.shared("state", self.seen, lambda followed: state_sent(followed, time.time()))
+        return await self.ask(self.seen, state_now)
 
     async def line(self) -> bytes:
         """Return the line of the table."""
-        return await self.shared("line", self.seen, lambda followed: campaign_line(self.number, time.time(), followed))
+        return await self.ask(self.seen, campaign_line, self.number)
 
     async def transition(self) -> bytes:
         """Return the last figure; the first one is waited for."""
@@ -136,18 +140,19 @@ class Server:
         routes = [
             Route("/", self._index),
             Route("/page/{name}", self._file),
-            Route("/campaigns", _answered(self._table)),
-            Route("/state", _answered(self._state)),
-            Route("/decisions", _answered(self._decisions)),
-            Route("/chain", _answered(self._chain)),
-            Route("/machine", _answered(self._machine)),
-            Route("/transition", _answered(self._transition)),
-            Route("/otherwise", _answered(self._otherwise)),
-            Route("/control", _answered(self._control)),
+            Route("/campaigns", self._campaign_lines),
+            Route("/state", self._answers_to(state_sent)),
+            Route("/decisions", self._answers_to(decisions_sent)),
+            Route("/chain", self._answers_to(chain_sent, lambda query: query.get("chain", ""))),
+            Route("/machine", self._answers_to(machine_sent, lambda query: query.get("span") == "minute")),
+            Route("/transition", self._answers_to(transition_sent)),
+            Route("/otherwise", self._otherwise),
+            Route("/control", self._control),
             Route(PATH, self._command, methods=["POST"]),
             Route("/events", self._events),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan)
+        handlers = dict.fromkeys((HTTPException, MetalforgeError, BrokenExecutor), _problem)
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
 
     def close(self) -> None:
         """Let streams and answers end: a server waits for them."""
@@ -168,7 +173,7 @@ class Server:
 
     async def _follow(self, campaign: ShownCampaign) -> None:
         while True:
-            await campaign.ask(Followed.advance)
+            await campaign.advance()
             await asyncio.sleep(0 if campaign.followed.behind else LOOK_S)
 
     async def _index(self, request: Request) -> Response:
@@ -178,46 +183,41 @@ class Server:
         path = FILES.get(request.path_params["name"])
         return Response("there is no such file\n", 404, media_type="text/plain") if path is None else FileResponse(path)
 
-    async def _table(self, request: Request | None = None) -> bytes:
+    async def _campaign_lines(self, request: Request) -> Response:
+        return Response(await self._table(), media_type=JSON)
+
+    async def _table(self) -> bytes:
         return b"[%b]" % b",".join([await campaign.line() for campaign in self._campaigns])
 
-    async def _state(self, request: Request) -> bytes:
-        campaign, at = self._asked(request)
-        return await (campaign.state() if at is None else self._before(campaign, at, state_sent))
+    def _answers_to(
+        self, question: Callable[..., object], given: Callable[[QueryParams], object] | None = None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint for a function of `payloads`, of a campaign as it is now or was at a record."""
 
-    async def _decisions(self, request: Request) -> bytes:
-        campaign, at = self._asked(request)
-        if at is not None:
-            return await self._before(campaign, at, decisions_sent)
-        return await campaign.shared("decisions", len(campaign.followed.decided), decisions_sent)
+        async def endpoint(request: Request) -> Response:
+            campaign, at = self._asked(request)
+            more = () if given is None else (given(request.query_params),)
+            if at is not None:
+                answered = await self._before(campaign, at, question, *more)
+            elif question is state_sent:
+                answered = await campaign.state()
+            elif question is transition_sent:
+                answered = await campaign.transition()
+            else:
+                answered = await campaign.ask(campaign.followed.records, question, *more)
+            return Response(answered, media_type=JSON)
 
-    async def _chain(self, request: Request) -> bytes:
-        campaign, at = self._asked(request)
-        name = request.query_params.get("chain", "")
-        if at is not None:
-            return await self._before(campaign, at, chain_sent, name)
-        return await campaign.ask(lambda followed: encoded(chain_sent(followed, name)))
+        return endpoint
 
-    async def _machine(self, request: Request) -> bytes:
-        campaign, at = self._asked(request)
-        last_s = MINUTE_S if request.query_params.get("span") == "minute" else None
-        if at is not None:
-            return await self._before(campaign, at, machine_sent, last_s)
-        of = campaign.followed.records
-        return await campaign.shared(f"machine {last_s}", of, lambda followed: machine_sent(followed, last_s))
-
-    async def _transition(self, request: Request) -> bytes:
-        campaign, at = self._asked(request)
-        return await (campaign.transition() if at is None else self._before(campaign, at, transition_sent))
-
-    async def _otherwise(self, request: Request) -> bytes:
+    async def _otherwise(self, request: Request) -> Response:
         """Return another steerer from a record on: from the first one, where none is named."""
         campaign, at = self._asked(request)
         steerer = request.query_params.get("steerer", "")
         if steerer not in steerer_names():
-            raise Refused(404, f"`steerer` must be one of {', '.join(steerer_names())}")
+            raise HTTPException(404, f"`steerer` must be one of {', '.join(steerer_names())}")
         until = campaign.followed.records
-        return await self._before(campaign, at or 1, other_steerer, steerer, until, by=self._other)
+        answered = await self._before(campaign, at or 1, other_steerer, steerer, until, by=self._other)
+        return Response(answered, media_type=JSON)
 
     async def _before(
         self, campaign: ShownCampaign, at: int, question: Callable[..., object], *more: object, by: Helper | None = None
@@ -236,31 +236,24 @@ class Server:
         number, at = request.query_params.get("campaign", "0"), request.query_params.get("at")
         # isdecimal knows other scripts' digits, and int takes them: they are harmless.
         if not number.isdecimal() or len(number) > 6 or int(number) >= len(self._campaigns):
-            raise Refused(404, f"`campaign` must be one of 0 to {len(self._campaigns) - 1}")
+            raise HTTPException(404, f"`campaign` must be one of 0 to {len(self._campaigns) - 1}")
         campaign = self._campaigns[int(number)]
         if at is None:
             return campaign, None
         if not at.isdecimal() or len(at) > 12 or not 0 < int(at) <= campaign.followed.records:
-            raise Refused(404, f"`at` must be a record, from 1 to {campaign.followed.records}")
+            raise HTTPException(404, f"`at` must be a record, from 1 to {campaign.followed.records}")
         return campaign, int(at)
 
-    async def _control(self, request: Request) -> bytes:
-        return self.commanding.about()
+    async def _control(self, request: Request) -> Response:
+        return Response(self.commanding.about(), media_type=JSON)
 
     async def _command(self, request: Request) -> Response:
-        try:
-            campaign, _ = self._asked(request)
-        except Refused as refused:
-            return _problem(refused.status, str(refused))
-        return await self.commanding.post(request, campaign.followed.directory)
+        return await self.commanding.post(request, self._asked(request)[0].followed.directory)
 
     async def _events(self, request: Request) -> Response:
-        try:
-            campaign, _ = self._asked(request)
-        except Refused as refused:
-            return _problem(refused.status, str(refused))
+        campaign, _ = self._asked(request)
         if self._streams >= MOST_STREAMS:
-            return _problem(503, f"{MOST_STREAMS} pages are open already")
+            raise HTTPException(503, f"{MOST_STREAMS} pages are open already")
         return StreamingResponse(self._stream(campaign), media_type="text/event-stream")
 
     async def _stream(self, campaign: ShownCampaign) -> AsyncIterator[bytes]:
@@ -294,24 +287,14 @@ class Server:
             self._streams -= 1
 
 
-def _answered(ask: Callable[[Request], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that gives JSON, and a clear line where it cannot."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return Response(await ask(request), media_type="application/json")
-        except Refused as refused:
-            return _problem(refused.status, str(refused))
-        except MetalforgeError as error:
-            return _problem(409, one_line(str(error)))
-        except BrokenExecutor:
-            return _problem(503, "the process that computes this ended; ask again")
-
-    return endpoint
-
-
-def _problem(status: int, text: str) -> Response:
-    return Response(encoded({"error": text}), status, media_type="application/json")
+def _problem(request: Request, error: Exception) -> Response:
+    """Return an error as JSON with a clear line."""
+    status, text = 409, one_line(str(error))
+    if isinstance(error, HTTPException):
+        status, text = error.status_code, error.detail
+    elif isinstance(error, BrokenExecutor):
+        status, text = 503, "the process that computes this ended; ask again"
+    return Response(encoded({"error": text}), status, media_type=JSON)
 
 
 def guarded_app(server: Server, token: str, host: str, port: int) -> Guard:

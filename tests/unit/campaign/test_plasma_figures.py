@@ -68,7 +68,7 @@ def test_a_plasma_has_no_screen_and_says_what_it_finds(particles):
     view = view_of(followed.state, followed.state.last_at)
     assert "rewire" not in view.commands
     assert {"system", "coupling", "steerer"} <= set(view.commands)
-    line = campaign_line(0, followed.state.last_at, followed)
+    line = campaign_line(followed, 0)
     assert line["found"].startswith("D* to ")
     assert len(line["spark"]) > 1  # the error of the curve, as it fell
     assert {budget.unit for budget in view.budgets} == {"segments"}

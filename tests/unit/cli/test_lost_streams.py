@@ -37,7 +37,7 @@ def folder(tmp_path):
 
 def ended_well(directory):
     assert (directory / "report.html").read_text().startswith("<!doctype html>")
-    return load(directory).summary.stopped_by == "trajectories"
+    return load(directory).stopped_by == "trajectories"
 
 
 @pytest.mark.parametrize("verb", ["presets", "devices --json", "--help"])

@@ -81,7 +81,7 @@ def test_page_and_report_have_one_source_for_the_transition(finished):
     found = campaigns.load(finished)
     figure = found.spec.theory.report.figure(found)
     assert sent["figure"] == json.loads(encoded(figure))
-    assert sent["summary"]["result"] == json.loads(msgspec.json.encode(found.summary.result))
+    assert sent["summary"]["result"] == json.loads(msgspec.json.encode(found.summary["result"]))
     assert sent["figure"]["systems"][0]["result"] == found.value
 
 
