@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .report.figure_data_of_chains import (
         ChainHistory,
         histogram_edges,
-        histogram_of,
         memory_of,
         plane_of,
         supports_of,
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     )
     from .report.figure_data_of_run import pipeline_figure, silicon_figure
     from .report.figures import (
-        by_volume,
         draw_curves,
         draw_histories,
-        draw_points,
+        draw_means,
         draw_systems,
         draw_transition,
     )

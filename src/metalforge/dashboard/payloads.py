@@ -18,7 +18,6 @@ from metalforge.campaign import (
     duration,
     found_text,
     histogram_edges,
-    histogram_of,
     memory_of,
     needed_text,
     number_text,
@@ -180,7 +179,7 @@ def chain_sent(followed: Followed, name: str) -> dict[str, Any]:
         raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
     shown = followed.state.spec.theory.report.history(followed.state, chain)
     order = shown.measured
-    histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
+    edges = histogram_edges(order) if order.size > 1 else np.zeros(0)
     return {
         "chain": name,
         "coordinate": chain.coordinate,
@@ -191,8 +190,8 @@ def chain_sent(followed: Followed, name: str) -> dict[str, Any]:
         "second": thinned(shown.series[1]),
         "labels": shown.labels,
         "order": shown.order,
-        "edges": [] if histogram is None else histogram.edges,
-        "density": [] if histogram is None else histogram.density,
+        "edges": edges,
+        "density": np.histogram(order, edges, density=True)[0] if edges.size else [],
         "plane": shown.plane,
         "memory": memory_of(order),
         "swaps": swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,

@@ -53,21 +53,9 @@ class ChainHistory(NamedTuple):
     plane: ComplexPlane | None = None
 
 
-class OrderHistogram(NamedTuple):
-    """The density of a value between edges."""
-
-    edges: Floats
-    density: Floats
-
-
 def histogram_edges(values: Floats) -> Floats:
     """Return the edges of the bins for an order parameter: from 0, or from below where it goes there."""
     return np.linspace(min(float(values.min()), 0.0), float(values.max()), BINS + 1)
-
-
-def histogram_of(values: Floats, edges: Floats) -> OrderHistogram:
-    """Return how values are distributed."""
-    return OrderHistogram(edges, np.histogram(values, edges, density=True)[0])
 
 
 def plane_of(values: NDArray[np.complex128], label: str = "") -> ComplexPlane:
@@ -144,16 +132,11 @@ class SupportingChain(ResultPart, frozen=True, kw_only=True):
     marks: tuple[int, ...]
 
 
-class NeighbourOverlap(NamedTuple):
-    """How much the energies at two neighbouring couplings overlap, 0 to 1."""
-
-    low: float
-    high: float
-    value: float
-
-
 class PeakSupport(ResultPart, frozen=True, kw_only=True):
-    """What the peak of one volume rests on; `low` and `high` are the thresholds of the order parameter's phases."""
+    """What the peak of one volume rests on; `low` and `high` are the thresholds of the order parameter's phases.
+
+    `overlaps` has two neighbouring couplings and how much the energies there overlap, 0 to 1.
+    """
 
     system: System
     result: float
@@ -162,7 +145,7 @@ class PeakSupport(ResultPart, frozen=True, kw_only=True):
     low: float
     high: float
     needed: float
-    overlaps: tuple[NeighbourOverlap, ...]
+    overlaps: tuple[tuple[float, float, float], ...]
     chains: tuple[SupportingChain, ...]
 
 
@@ -182,7 +165,7 @@ def support_of(located: Located, shape: Shape | None = None) -> PeakSupport:
         high=high,
         needed=MIN_OVERLAP,
         overlaps=tuple(
-            NeighbourOverlap(below[0].coordinate, above[0].coordinate, overlap(below, above))
+            (below[0].coordinate, above[0].coordinate, overlap(below, above))
             for below, above in pairwise(neighbours(chains))
         ),
         chains=tuple(

@@ -1,8 +1,7 @@
 """The figures of a result: curves along the coordinate of one campaign or several, histories, and several systems."""
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,13 +10,13 @@ from metalforge.core import Paragraphs
 from metalforge.statistics import Estimate, Value, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
-from .figure_data import ComparedCampaign, TransitionFigure, TransitionPoint, apart
+from .figure_data import ComparedCampaign, TransitionFigure, apart
 from .figures_of_run import draw_run
-from .points import ChainResult, in_order
-from .result import Results, SystemResult
+from .points import in_order
+from .result import Results
 from .words import say, system_math, system_text
 
-Measured = TypeVar("Measured", ChainResult, TransitionPoint)
+Measured: TypeAlias = Estimate | Value
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest the peak, and others spread over the range."""
 FEW = 200
@@ -69,7 +68,8 @@ def draw_curves(
         for number, (campaign, system) in enumerate(series):
             colour, marker = COLOURS[number % len(COLOURS)], "os^Dvp"[number % 6] if len(campaigns) > 1 else "o"
             name_of = (f"{campaign}, ".replace("$", r"\$") if campaign else "") + system_math(system.system)
-            draw_points(axis, system.points, attrgetter(pick), colour, name_of, marker)
+            points = [(p.coordinate, value) for p in system.points if (value := getattr(p, pick)) is not None]
+            _draw_points(axis, points, colour, name_of, marker)
             if (found := system.curve) is not None:
                 y, e = getattr(found, pick), getattr(found, f"{pick}_error")
                 for segment in np.unique(found.segment):
@@ -99,25 +99,29 @@ def draw_curves(
     return drawn(name, drawing, paragraphs, **figures)
 
 
-def by_volume(shown: Results) -> Iterator[tuple[SystemResult, str, str, list[ChainResult]]]:
-    """Give every volume with its colour, its name, and its chains that were not given up."""
-    for volume, colour in zip(shown.systems, COLOURS, strict=False):
-        chains = [c for c in shown.chains if c.system == volume.system and not c.abandoned]
-        yield volume, colour, system_math(volume.system), chains
+def draw_means(
+    name: str, shown: Results, panels: Mapping[str, Mapping[str, Measured]], paragraphs: Paragraphs, **figures: Any
+) -> Drawn:
+    """Draw means of chains, by label and name of the chain, against the coordinate, with the peaks."""
+    figure, axes = axes_of(len(panels), 1, (6.2, 2.7 * len(panels) + 0.4), sharex=True)
+    for axis, (label, means) in zip(axes, panels.items(), strict=True):
+        for volume, colour in zip(shown.systems, COLOURS, strict=False):
+            chains = [c for c in shown.chains if c.system == volume.system and not c.abandoned]
+            points = [(c.coordinate, means[c.id]) for c in chains if c.id in means]
+            _draw_points(axis, points, colour, system_math(volume.system))
+            if volume.transition is not None:
+                axis.axvline(volume.transition.result, color=colour, lw=1, ls="--")
+        axis.set_ylabel(label)
+    axes[0].legend()
+    axes[-1].set_xlabel(shown.words.axis)
+    return drawn(name, figure, paragraphs, **figures)
 
 
-def draw_points(
-    axis: Axes,
-    chains: Sequence[Measured],
-    pick: Callable[[Measured], Estimate | Value | None],
-    colour: str,
-    label: str = "",
-    marker: str = "o",
+def _draw_points(
+    axis: Axes, points: Sequence[tuple[float, Measured]], colour: str, label: str, marker: str = "o"
 ) -> None:
-    """Draw what each chain has, with its error, against its coordinate."""
-    found = [(chain.coordinate, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
-    if found:
-        x, y, e = zip(*found, strict=True)
+    if points:
+        x, y, e = zip(*((at, value.mean, value.error or 0.0) for at, value in points), strict=True)
         axis.errorbar(x, y, e, fmt=marker, ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 

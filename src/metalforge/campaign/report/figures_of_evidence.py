@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ from metalforge.core import Paragraphs
 from metalforge.statistics import Joint, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, support_of
+from .figure_data_of_chains import PeakSupport, histogram_edges, memory_of, support_of
 from .result import Results
 from .words import system_math
 
@@ -98,9 +98,8 @@ def _histogram(peak: ReportedPeak, axis: Axes) -> None:
     values, weight = weights_at(peak.joint, peak.chains, peak.transition.result)
     edges = histogram_edges(values)
     for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
-        shown, bins = histogram_of(chain.order, edges), edges.tolist()
-        label = peak.label(chain)
-        axis.hist(bins[:-1], bins, weights=shown.density, histtype="step", color=colour, lw=1.1, label=label)
+        look: dict[str, Any] = {"histtype": "step", "color": colour, "lw": 1.1, "label": peak.label(chain)}
+        axis.hist(chain.order, edges.tolist(), density=True, **look)
     at, density = density_of(values, weight, peak.transition.n_effective)
     axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
     title = f"{peak.title}: counted as {peak.shape.kind}"

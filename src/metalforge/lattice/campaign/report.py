@@ -23,7 +23,7 @@ from metalforge.campaign import (
     system_text,
     table,
 )
-from metalforge.statistics import with_error
+from metalforge.statistics import Value, with_error
 
 from .advice import known_of, say, size_cautions, spacing_cautions
 from .published import INDEPENDENT, PUBLISHED
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from metalforge.campaign import Drawn
 
 QUARK_COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
+PLAQUETTE = r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$"
+QUARK_LABELS = (r"$\langle \mathrm{Re}\,L \rangle$", r"$\langle \bar\psi\psi \rangle$", r"$\chi_\mathrm{disc}$")
+HMC_LABELS = {"accepted": "share of accepted trajectories", "cg_iterations": "CG iterations per solve"}
 ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B4": "b4", "tau_int": "tau_int"}
 
 
@@ -93,20 +96,26 @@ class LatticeReport(PeakReport):
 
     def draw(self, shown: Results) -> "Iterator[Drawn]":
         """Give the figures of a peak with those of links."""
-        from metalforge.campaign import draw_evidence, draw_histories, draw_systems, draw_transition
+        from metalforge.campaign import draw_evidence, draw_histories, draw_means, draw_systems, draw_transition
 
         from .advice import TEXTS
-        from .figures import draw_hmc, draw_plaquette, draw_quarks, loop_planes
+        from .figures import loop_planes
         from .quarks import quarks_of
 
+        def column(name: str) -> dict[str, Value]:
+            return {chain.id: chain.values[name] for chain in shown.chains if name in chain.values}
+
         for transition in draw_transition(shown):
-            yield from (transition, draw_plaquette(shown))
+            yield transition
+            yield draw_means("plaquette", shown, {PLAQUETTE: column("plaquette")}, TEXTS)
         yield from draw_systems(shown)
         yield from draw_histories(shown)
         if lattice_of(shown.spec).flavors and (quarks := quarks_of(shown.state)):
-            yield draw_quarks(shown, quarks)
-        if any("accepted" in chain.values for chain in shown.chains):
-            yield draw_hmc(shown)
+            means = {label: {name: one[i] for name, one in quarks.items()} for i, label in enumerate(QUARK_LABELS)}
+            yield draw_means("quarks", shown, means, TEXTS)
+        if hmc := {label: found for name, label in HMC_LABELS.items() if (found := column(name))}:
+            solves = say("captions.solves") if len(hmc) > 1 else ""
+            yield draw_means("hmc", shown, hmc, TEXTS, solves=solves)
         yield from draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
 
     def theory(self, spec: CampaignSpec) -> str:
