@@ -33,7 +33,7 @@ from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, S
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Estimated, Record, Rows
 from metalforge.campaign.theory import System
-from metalforge.conductor.scaling import VARIABLES, transition_curve
+from metalforge.conductor.curves import VARIABLES, transition_curve
 from metalforge.lattice.campaign import Lattice
 from metalforge.reservoir.metrics import Interval
 from metalforge.substrates import discover

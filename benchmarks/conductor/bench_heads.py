@@ -22,9 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.rows import BenchRow, best_of
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.shipped import shipped_weights
+from metalforge.conductor.shipped import CONDUCTOR_11, shipped_weights
 from metalforge.core import HeadLayout, Measured
 from metalforge.native import kernels
 from metalforge.reservoir.engine import EsnEngine

@@ -24,7 +24,7 @@ from benchmarks.rows import BenchRow
 from metalforge.core import Measured
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.search import Parameters, Space, build, run_study, search_task
-from metalforge.hybrid.search.evaluate import Candidate
+from metalforge.hybrid.search.candidates import Candidate
 from metalforge.hybrid.search.study import quiet
 from metalforge.native import kernels, thread_count
 from metalforge.reservoir.metrics import nrmse

@@ -33,8 +33,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from metalforge.conductor.curves import transition_of
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.scaling import transition_of
 from metalforge.core.arrays import Doubles
 from metalforge.lattice.campaign.theory import quenched_length
 from metalforge.statistics import gamma_method, mser

@@ -14,9 +14,9 @@ from experiments.plasma_heads import evaluation as transport_heads
 from experiments.plasma_heads.corpus import PLASMA_GRIDS, PlasmaCorpus, plasma_entries, record_plasma
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
-from metalforge.conductor.layouts import layout as find_layout
-from metalforge.conductor.plasma.heads import LAYOUT
+from metalforge.conductor.plasma import LAYOUT
 from metalforge.conductor.shipped import Provenance, save_with_provenance
+from metalforge.conductor.shipped import layout as find_layout
 from metalforge.core.pages import TextTable
 from metalforge.core.schema import HeadLayout
 from metalforge.native import default_threads

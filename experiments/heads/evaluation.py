@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import transition_curve
+from metalforge.conductor.curves import transition_curve
 from metalforge.conductor.scores import HeadScore, skill_interval
+from metalforge.conductor.shipped import PEAK
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec

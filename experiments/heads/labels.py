@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.corpora import Part
+from metalforge.conductor.curves import scaled_coupling, transition_curve, transition_of
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
-from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import scaled_coupling, transition_curve, transition_of
+from metalforge.conductor.shipped import PEAK
 from metalforge.core.advice import ExpectedPeak
 from metalforge.core.rows import PHASES
 from metalforge.statistics.gamma import pooled_tau

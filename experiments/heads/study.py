@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from metalforge.conductor.curves import transition_curve
 from metalforge.conductor.features import ChainContext
-from metalforge.conductor.layouts import PEAK
-from metalforge.conductor.scaling import transition_curve
 from metalforge.conductor.scores import HeadScore, HeadScores, TestedKind
+from metalforge.conductor.shipped import PEAK
 from metalforge.core.errors import SpecError
 from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout

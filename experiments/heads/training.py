@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11, PEAK
+from metalforge.conductor.shipped import CONDUCTOR_11, PEAK
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadBase, HeadLayout, HeadSpec

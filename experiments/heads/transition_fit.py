@@ -22,7 +22,7 @@ import numpy as np
 import tomli_w
 from scipy.optimize import brentq
 
-from metalforge.conductor.scaling import VARIABLES, KnownExtent, ScalingCurve
+from metalforge.conductor.curves import VARIABLES, KnownExtent, ScalingCurve
 from metalforge.core.errors import SpecError
 from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.histograms import ChainRows, join, variance

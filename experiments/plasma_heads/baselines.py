@@ -20,8 +20,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from metalforge.conductor.plasma.frames import FRAME_TIME, LAGS, STRESS_COLUMNS
-from metalforge.conductor.plasma.heads import YEH_HUMMER, taught_diffusion
+from metalforge.conductor.plasma import FRAME_TIME, LAGS, STRESS_COLUMNS, YEH_HUMMER, taught_diffusion
 from metalforge.core.arrays import Doubles
 from metalforge.core.threads import one_thread
 from metalforge.plasma.observables import CURRENTS

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from experiments.corpora import PARTS, Floats, Part, RecordedCorpus
 from experiments.protocol import in_processes
-from metalforge.conductor.plasma.frames import COLUMNS, ENERGIES, FRAME_TIME, Looks
+from metalforge.conductor.plasma import COLUMNS, ENERGIES, FRAME_TIME, Looks
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError, find
 from metalforge.native import default_threads

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.conductor.plasma.heads import (
+from metalforge.conductor.plasma import (
     HEADS,
     TestedPlasma,
     TransportScore,

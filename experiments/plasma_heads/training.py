@@ -11,10 +11,9 @@ import numpy as np
 from experiments.heads import predictions as lattice
 from experiments.heads.predictions import outputs_of, states_on_npu, without_memory
 from experiments.heads.training import reservoir
-from metalforge.conductor.layouts import layout
-from metalforge.conductor.plasma.frames import SCHEMA, SETTLED, PlasmaFrames
-from metalforge.conductor.plasma.heads import HEADS, LAYOUT, mean_states, said_of
+from metalforge.conductor.plasma import HEADS, LAYOUT, SCHEMA, SETTLED, PlasmaFrames, mean_states, said_of
 from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.shipped import layout
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from experiments.heads.corpus import ChainEntry, ChainRecord, Corpus
-from metalforge.conductor.scaling import transition_of
+from metalforge.conductor.curves import transition_of
 
 MEMORY = 0.6
 """Correlation of neighbouring updates: tau_int is (1 + MEMORY) / (2 (1 - MEMORY)) = 2."""

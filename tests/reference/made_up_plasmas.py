@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry, PlasmaRecord, rounded
-from metalforge.conductor.plasma.frames import COLUMNS, LAGS
+from metalforge.conductor.plasma import COLUMNS, LAGS
 from metalforge.plasma.spec import DENSITY, MASS, length_of
 from metalforge.plasma.transport import stress_bins
 

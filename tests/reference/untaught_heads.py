@@ -7,7 +7,7 @@ import numpy as np
 from metalforge.campaign.running.advising import PROFILE, on_device
 from metalforge.conductor.advisor import ConductorAdvisor
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.shipped import CONDUCTOR_11
 from metalforge.conductor.standing import Heads
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges

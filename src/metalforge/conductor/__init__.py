@@ -7,12 +7,13 @@ from metalforge.core import on_demand
 if TYPE_CHECKING:
     from .adopting import TaughtChain, adopt
     from .advisor import ConductorAdvisor
+    from .curves import transition_curve, transition_on
     from .features import SCHEMA, ChainContext, FrameMaker
-    from .layouts import CONDUCTOR_11, GPU_PREP_11
-    from .plasma.heads import HeadStop
+    from .plasma import HeadStop
     from .program import ConductorProgram, untrained_network
-    from .scaling import transition_curve, transition_on
     from .shipped import (
+        CONDUCTOR_11,
+        GPU_PREP_11,
         Provenance,
         read_provenance,
         save_with_provenance,

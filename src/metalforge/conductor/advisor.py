@@ -34,9 +34,9 @@ from metalforge.core import (
 )
 from metalforge.statistics import with_error
 
+from .curves import peak_of, scaled_coupling, transition_curve
 from .features import SWEEPS, ChainContext, FrameMaker
 from .program import ConductorProgram
-from .scaling import peak_of, scaled_coupling, transition_curve
 from .shipped import shipped_scores, shipped_weights
 from .standing import ON_NPU, SOFTWARE, Heads, heads_for, with_weights
 

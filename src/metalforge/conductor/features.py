@@ -6,9 +6,9 @@ with unit, offset and scale; weights carry it, and other features are refused.
 
 Numbers are made so that they mean the same on every lattice and for every algorithm:
 
-    z = (P - P^(beta)) / sigma,  sigma = s(beta) V^(-1/2)      the plaquette (`plaquette.py`)
+    z = (P - P^(beta)) / sigma,  sigma = s(beta) V^(-1/2)      the plaquette (`curves.py`)
     l = |L| N_s^(3/2)                                           the loop
-    x = asinh((beta - b0) / width)                              the coupling from the transition (`scaling.py`)
+    x = asinh((beta - b0) / width)                              the coupling from the transition (`curves.py`)
 
 P^, b0 and x are of Wilson's action without sea quarks; for other chains z counts from its own running mean, x is not
 known, and `has_scale` is 0. Averages are exponential filters, `FAST` and `SLOW`. What is not known is 0 after scaling.
@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from metalforge.core import Doubles, FeatureSchema, Phase, SpecError
 
-from .plaquette import plaquette_of
-from .scaling import scaled_coupling, spatial_extent, transition_on
+from .curves import plaquette_of, scaled_coupling, spatial_extent, transition_on
 
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
 """The features, in the order of a network's inputs."""

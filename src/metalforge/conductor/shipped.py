@@ -1,21 +1,73 @@
-"""The weights that come with the package, what they scored on held-out chains, and where weights come from.
+"""What comes with the package: layouts of heads, networks, their scores on held-out chains, and where they come from.
+
+The design documents disagree on every index of a head, so there are none: a layout is named and versioned, a head is
+asked for by its name. Labels come from measurements of chains, never from a known transition and never from a decision
+that a network made. Heads of transport coefficients need a plasma: in `conductor-11` they are unavailable, `plasma-2`
+has them on the plasma's own features.
 
 Command, seed, package version and corpus are the metadata entry `provenance` of a safetensors file, with the scores of
 adopted heads. The network's own checksum does not cover it. What heads say does not depend on it, only whether
 campaigns act on it.
 """
 
+import tomllib
+from dataclasses import replace as with_fields
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from metalforge import __version__
-from metalforge.core import PathLike, SpecError, naming, replacing
+from metalforge.core import PEAK_HEAD, HeadLayout, PathLike, SpecError, find, naming, replacing
 from metalforge.reservoir import EsnWeights, load_weights, tensors
 
 from .scores import AdoptedHead, HeadScores
+
+PEAK = PEAK_HEAD
+
+
+def _shipped() -> dict[str, HeadLayout]:
+    """Return the layouts of `data/layouts.toml`; what a head does not say is that of the one it is like."""
+    known: dict[str, dict[str, Any]] = {}
+    layouts = {}
+    for name, heads in tomllib.loads(files(__package__).joinpath("data/layouts.toml").read_text("utf-8")).items():
+        for head in heads:
+            said = {key: value for key, value in head.items() if key not in ("like", "on")}
+            known[head["name"]] = known.get(head.get("like", ""), {}) | said
+        layouts[name] = msgspec.convert({"name": name, "heads": [known[h["name"]] for h in heads]}, HeadLayout)
+    return layouts
+
+
+LAYOUTS = _shipped()
+CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
+"""The heads of design documents 004 (twelve outputs, since the phase has two) and 003."""
+
+
+def layout(name: str) -> HeadLayout:
+    """Return a preset by name."""
+    return find("head layout", name, LAYOUTS)
+
+
+def migrate(weights: EsnWeights, target: HeadLayout) -> EsnWeights:
+    """Return a network whose readout has the heads of `target`: rows move by name, new heads are zeros."""
+    source, old_w, old_bias = weights.head_readout()
+    w_out = np.zeros((target.width, old_w.shape[1]), weights.dtype)
+    bias = np.zeros(target.width, weights.dtype)
+    heads = []
+    for head in target.heads:
+        known = head.name in source.names and source[head.name].width == head.width
+        if known:
+            to, origin = target.span(head.name), source.span(head.name)
+            w_out[to], bias[to] = old_w[origin], old_bias[origin]
+        # A trained readout keeps the scale and the curve that it was fitted with.
+        kept = source[head.name] if known else msgspec.structs.replace(head, trained=False)
+        heads.append(msgspec.structs.replace(kept, available=head.available))
+    marked = msgspec.structs.replace(target, heads=tuple(heads))
+    return with_fields(weights, w_out=w_out, out_bias=bias, heads=marked)
+
 
 ENTRY = "provenance"
 

@@ -16,9 +16,8 @@ from metalforge.core import NOT_ACTED_ON, HeadLayout, HeadStanding, SpecError, n
 from metalforge.reservoir import EsnWeights, expect_features, load_weights, to_dense
 
 from .features import ChainContext
-from .layouts import CONDUCTOR_11, migrate
 from .scores import AdoptedHead, HeadScore, TestedKind
-from .shipped import read_provenance, shipped_scores, shipped_weights
+from .shipped import CONDUCTOR_11, migrate, read_provenance, shipped_scores, shipped_weights
 
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as scores call it."""

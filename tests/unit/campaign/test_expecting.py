@@ -19,8 +19,8 @@ from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Assigned, Decided, Estimated, Screened
 from metalforge.conductor.advisor import combined
+from metalforge.conductor.curves import peak_of, transition_curve, transition_of
 from metalforge.conductor.features import ChainContext
-from metalforge.conductor.scaling import peak_of, transition_curve, transition_of
 from metalforge.core.advice import ExpectedPeak
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Suggestion

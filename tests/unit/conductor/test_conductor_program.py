@@ -6,9 +6,8 @@ import pytest
 import scipy.special
 
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
 from metalforge.conductor.program import ConductorProgram, untrained_network
-from metalforge.conductor.shipped import shipped_weights
+from metalforge.conductor.shipped import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate, shipped_weights
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from metalforge.conductor.curves import plaquette_of
 from metalforge.conductor.features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
-from metalforge.conductor.plaquette import plaquette_of
 from metalforge.core.errors import SpecError
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun

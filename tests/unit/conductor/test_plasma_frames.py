@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.plasma_heads.corpus import PLASMA_GRIDS, plasma_entries
-from metalforge.conductor.plasma.frames import COLUMNS, LAGS, SCHEMA, SETTLED, Looks, PlasmaFrames
+from metalforge.conductor.plasma import COLUMNS, LAGS, SCHEMA, SETTLED, Looks, PlasmaFrames
 from metalforge.plasma.observables import SERIES
 from metalforge.plasma.spec import PlasmaSpec
 from reference.made_up_plasmas import made_run

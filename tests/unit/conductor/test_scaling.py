@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from metalforge.conductor.scaling import (
+from metalforge.conductor.curves import (
     ScalingCurve,
     peak_of,
     scaled_coupling,

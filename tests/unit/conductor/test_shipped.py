@@ -5,9 +5,10 @@ import numpy as np
 from experiments.heads.predictions import ROUTES
 from metalforge.conductor.features import LARGEST, SCHEMA, FrameMaker
 from metalforge.conductor.features import ChainContext as Context
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import (
+    CONDUCTOR_11,
+    GPU_PREP_11,
     shipped_provenance,
     shipped_scores,
     shipped_weights,

@@ -8,8 +8,8 @@ from experiments.heads.evaluation import evaluate
 from experiments.heads.labels import LABELS, context_of, examples
 from experiments.heads.training import reservoir, train_heads
 from metalforge.conductor.features import FrameMaker
-from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.shipped import CONDUCTOR_11
 from metalforge.core.schema import HeadSpec
 from reference.made_up_chains import corpus, scan
 

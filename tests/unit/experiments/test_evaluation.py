@@ -13,10 +13,9 @@ from experiments.heads.predictions import ROUTES, predictions
 from experiments.heads.study import HeadsEvaluation, LabelledCorpus
 from experiments.heads.training import label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
-from metalforge.conductor.scaling import transition_of
+from metalforge.conductor.curves import transition_of
 from metalforge.conductor.scores import skill_interval
-from metalforge.conductor.shipped import read_provenance
+from metalforge.conductor.shipped import CONDUCTOR_11, GPU_PREP_11, read_provenance
 from metalforge.core.errors import SpecError
 from reference.command_line import study
 from reference.made_up_chains import chain, corpus, scan

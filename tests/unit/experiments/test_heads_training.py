@@ -9,7 +9,7 @@ from experiments.heads.labels import Example
 from experiments.heads.predictions import values_of, without_memory
 from experiments.heads.training import reservoir, train_heads
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
+from metalforge.conductor.shipped import CONDUCTOR_11, GPU_PREP_11
 from metalforge.reservoir.files import expect_features, load_weights, save_weights
 
 NAMES = [feature.name for feature in SCHEMA.features]

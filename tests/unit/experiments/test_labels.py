@@ -19,8 +19,8 @@ from experiments.heads.labels import (
     jittered,
     supposing,
 )
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
-from metalforge.conductor.scaling import transition_curve, transition_of
+from metalforge.conductor.curves import transition_curve, transition_of
+from metalforge.conductor.shipped import CONDUCTOR_11, GPU_PREP_11
 from reference.made_up_chains import TAU, chain, corpus, order, scan
 
 BETAS = (4.6, 5.0, 5.2, 5.6)

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.plasma_heads.baselines import label_of_run, window_numbers
 from experiments.plasma_heads.corpus import PlasmaCorpus, PlasmaEntry, record_plasma
-from metalforge.conductor.plasma.frames import COLUMNS, SETTLED
+from metalforge.conductor.plasma import COLUMNS, SETTLED
 from metalforge.core.errors import SpecError
 from reference.made_up_plasmas import made_corpus, made_run, state
 

@@ -25,7 +25,7 @@ from experiments.steering import (
 )
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Assigned, Estimated, Opened, Rows
-from metalforge.conductor.scaling import transition_curve, transition_of
+from metalforge.conductor.curves import transition_curve, transition_of
 from metalforge.core.errors import SpecError
 
 SCOUTED = next(case for case in CASES if case.scouts)

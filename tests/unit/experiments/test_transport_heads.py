@@ -30,8 +30,7 @@ from experiments.plasma_heads.training import (
     said_on,
     train_transport,
 )
-from metalforge.conductor.plasma.frames import SCHEMA, SETTLED
-from metalforge.conductor.plasma.heads import HEADS, HeadStop, said_of, shipped_transport
+from metalforge.conductor.plasma import HEADS, SCHEMA, SETTLED, HeadStop, said_of, shipped_transport
 from metalforge.core.errors import SpecError
 from metalforge.plasma import PlasmaJob, PlasmaRun, PlasmaSpec
 from reference.command_line import call, study

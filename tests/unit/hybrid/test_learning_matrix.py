@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.learning.matrix import ATTEMPTS, MOST_LINES, WrittenMatrix, requantise
+from metalforge.hybrid.learning.network import ATTEMPTS, MOST_LINES, WrittenMatrix, requantise
 from metalforge.substrates.npu import EmulatedDevice, ResourceError
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError

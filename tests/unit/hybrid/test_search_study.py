@@ -10,7 +10,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import Task
 from metalforge.hybrid.search import Parameters, Space, build, run_study, search_task
-from metalforge.hybrid.search.evaluate import Candidate, HeadSums, head_parts
+from metalforge.hybrid.search.candidates import Candidate, HeadSums, head_parts
 from metalforge.hybrid.search.tasks import SearchTask
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius

@@ -18,10 +18,9 @@ from metalforge.reservoir import EsnWeights
 from metalforge.substrates import PROFILES, Program
 
 from .data import Options
-from .opening import OpenedModel, open_model
 from .report import Evaluation, Kept, PrecisionRow
 from .scoring import Scorer
-from .subjects import ON_HOST, GraphSubject, NetworkSubject, Subject, Trial, host_plan
+from .subjects import ON_HOST, GraphSubject, NetworkSubject, OpenedModel, Subject, Trial, host_plan, open_model
 
 DEFAULT_TOLERANCE = 0.01
 """A point of accuracy, or a hundredth of the targets' standard deviation."""

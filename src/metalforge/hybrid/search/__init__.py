@@ -4,9 +4,9 @@
 on the device (phase 3); `run.search_network` does all three. Optuna's home is `study`, matplotlib's is `plot`.
 """
 
+from .candidates import Parameters, Space, build
 from .choosing import Finalist, SearchBudget, choose, front
 from .run import SearchReport, search_network
-from .space import Parameters, Space, build
 from .study import StudyResult, run_study
 from .tasks import TASKS, SearchTask, data_task, search_task
 

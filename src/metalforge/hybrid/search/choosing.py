@@ -22,8 +22,7 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir import EsnWeights
 from metalforge.substrates import DeviceProfile, EmulatedDevice, programs_cost, shape_seconds
 
-from .evaluate import Candidate, HeadSums, head_parts, score
-from .space import Parameters
+from .candidates import Candidate, HeadSums, Parameters, head_parts, score
 from .study import FinishedTrial, StudyResult
 from .tasks import SearchTask
 

@@ -22,8 +22,7 @@ from metalforge.hybrid.learning.trainer import TrainerStatistics
 from metalforge.reservoir import EsnWeights, nrmse
 from metalforge.substrates import DeviceProfile, EmulatedDevice
 
-from .evaluate import HeadSums, head_parts
-from .space import Parameters
+from .candidates import HeadSums, Parameters, head_parts
 
 READOUT = "W12A16"
 """Precision of the readout on the chip."""

@@ -14,10 +14,9 @@ from metalforge.reservoir import EsnEngine
 from metalforge.substrates import DeviceProfile, wire
 from metalforge.substrates import profile as find_profile
 
+from .candidates import Baselines, Parameters, Space, baselines, score
 from .choosing import Finalist, Point, SearchBudget, choose, points
-from .evaluate import Baselines, baselines, score
 from .fine_tuning import FineTuned, fine_tune
-from .space import Parameters, Space
 from .study import Progress, run_study
 from .tasks import SearchTask, search_task
 

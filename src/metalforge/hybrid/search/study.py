@@ -26,8 +26,7 @@ from optuna.trial import Trial, TrialState
 from metalforge.core import Measured, SpecError, one_thread, require_at_least
 from metalforge.native import thread_count
 
-from .evaluate import RUNGS, Candidate
-from .space import Parameters, Space
+from .candidates import RUNGS, Candidate, Parameters, Space
 from .tasks import SearchTask
 
 STUDY = "metalforge-search"
