@@ -58,7 +58,6 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beta: tuple[float, float] = (5.6, 5.8)
     has_peak: bool = True
     first_seed: int | None = None
-    exchange: Literal["auto", "on", "off"] = "off"
     """Of rehearsals; a real campaign is what a scan is by default."""
     chains: int = 0
     """Chains side by side over two half widths either way, with the updates shared among them: no steered campaign."""
@@ -122,7 +121,7 @@ def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
     if case.chains:
         return _side_by_side(case, model, job.seeds, rules)
     limits = {"trajectories": case.trajectories} | ({} if case.target is None else {"target_error": case.target})
-    specs = [rehearsal_spec(model, seed, limits, exchange=case.exchange) for seed in job.seeds]
+    specs = [rehearsal_spec(model, seed, limits) for seed in job.seeds]
     return [_outcome(case, state, rules) for state in rehearse(model, specs, job.seeds[0])]
 
 
@@ -133,7 +132,7 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
     chains = ExactChains(model, np.random.default_rng([seeds[0], 16]))
     numbers = [chains.add(beta, start) for _ in seeds for beta, start in zip(betas, starts, strict=True)]
     chains.advance(numbers, WARM_UP)
-    plaquette, loop, _ = chains.advance(numbers, case.trajectories // case.chains)
+    plaquette, loop = chains.advance(numbers, case.trajectories // case.chains)
     outcomes = []
     for i, seed in enumerate(seeds):
         mine = range(i * case.chains, (i + 1) * case.chains)

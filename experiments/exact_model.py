@@ -8,8 +8,6 @@ part of E. With D > 0 there is one phase (`CROSSOVER`, tau_int about 24); with D
 barrier between (`FIRST_ORDER`), through which chains go once in some hundred steps.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -89,64 +87,47 @@ MODELS = {"crossover": CROSSOVER, "first order": FIRST_ORDER, "rare": RARE, "lar
 
 
 class ExactRows(NamedTuple):
-    """What chains gave, each of shape (rows, chains); `replica` counts them as they were added."""
+    """What chains gave, each of shape (rows, chains)."""
 
     plaquette: Floats
     loop: Floats
-    replica: Floats
 
 
 class ExactChains:
     """Chains of a model that are moved together: (plaquette, loop) of each, row by row.
 
-    `betas`, `loop`, `noise` and `replica` hold where each is now: its beta, O, the Gaussian part of E in units of S,
-    and which replica it is: those of a ladder exchange couplings.
+    `betas`, `loop` and `noise` hold where each is now: its beta, O, and the Gaussian part of E in units of S.
     """
 
     def __init__(self, model: ExactModel, rng: np.random.Generator) -> None:
         self.model, self._rng = model, rng
-        self.betas = self.loop = self.noise = self.replica = np.empty(0)
+        self.betas = self.loop = self.noise = np.empty(0)
 
     def add(self, beta: float, start: str) -> int:
         """Return the number of a new chain."""
-        self.replica = np.append(self.replica, len(self.betas))
         self.betas = np.append(self.betas, beta)
         self.loop = np.append(self.loop, STARTS[start])
         self.noise = np.append(self.noise, self._rng.normal())
         return len(self.betas) - 1
 
-    def advance(self, chains: ArrayLike, rows: int, ladders: Sequence[Sequence[int]] = ()) -> ExactRows:
-        """Move these chains by so many rows. `ladders` are places in `chains`, in order of beta, that exchange."""
+    def advance(self, chains: ArrayLike, rows: int) -> ExactRows:
+        """Move these chains by so many rows."""
         which = np.asarray(chains, dtype=np.int64)
         model, rng, betas = self.model, self._rng, self.betas[which]
-        loop, noise, replica = self.loop[which], self.noise[which], self.replica[which]
+        loop, noise = self.loop[which], self.noise[which]
         kick = float(np.exp(-1 / MEMORY))
         loops = np.empty((rows, which.size))
-        noises, replicas = np.empty_like(loops), np.empty_like(loops)
-        pairs = [[(a, b) for rungs in ladders for a, b in list(pairwise(rungs))[first::2]] for first in (0, 1)]
+        noises = np.empty_like(loops)
         for t in range(rows):
-            if pairs[t % 2]:
-                self._swap(np.array(pairs[t % 2]).T, betas, loop, noise, replica)
             proposal = np.abs(loop + model.step * rng.normal(size=which.size))
             now, then = model.log_density(loop, betas), model.log_density(proposal, betas)
             accept = np.log(rng.uniform(size=which.size)) < then - now
             loop = np.where(accept, proposal, loop)
             noise = kick * noise + np.sqrt(1 - kick**2) * rng.normal(size=which.size)
-            loops[t], noises[t], replicas[t] = loop, noise, replica
-        self.loop[which], self.noise[which], self.replica[which] = loop, noise, replica
-        return ExactRows(1 - self._energy(betas, loops, noises) / PLAQUETTES, loops, replicas)
+            loops[t], noises[t] = loop, noise
+        self.loop[which], self.noise[which] = loop, noise
+        return ExactRows(1 - self._energy(betas, loops, noises) / PLAQUETTES, loops)
 
     def _energy(self, betas: Floats, loop: Floats, noise: Floats) -> Floats:
         model = self.model
         return np.asarray(model.e_0 - model.a * loop**2 - (betas - model.beta_0) * model.s**2 + model.s * noise)
-
-    def _swap(self, pairs: NDArray[np.int64], betas: Floats, loop: Floats, noise: Floats, replica: Floats) -> None:
-        """Exchange the states of neighbours, in place: O and E go with the replica."""
-        energy = self._energy(betas, loop, noise)
-        low, high = pairs
-        exponent = (betas[low] - betas[high]) * (energy[low] - energy[high])
-        low, high = pairs[:, np.log(self._rng.uniform(size=low.size)) < exponent]
-        shift = (betas[high] - betas[low]) * self.model.s
-        noise[low], noise[high] = noise[high] - shift, noise[low] + shift
-        for state in (loop, replica):
-            state[low], state[high] = state[high], state[low]

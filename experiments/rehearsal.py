@@ -45,7 +45,6 @@ def rehearsal_spec(
     seed: int,
     budget: Mapping[str, float],
     *,
-    exchange: Literal["auto", "on", "off"] = "off",
     prior: Literal["off"] | tuple[float, float] = "off",
 ) -> CampaignSpec:
     """Return the spec of a rehearsal: the defaults of a scan, over the range of the model."""
@@ -57,7 +56,7 @@ def rehearsal_spec(
         budget=msgspec.convert(dict(budget), type(base.budget)),
         # A model's peak is where its constants put it, not where the transition curve has that of a lattice.
         steering=Steering(steerer="gaussian-process", prior=prior),
-        running=Running(deterministic=True, block=base.steering.visit, exchange=exchange),
+        running=Running(deterministic=True, block=base.steering.visit),
     )
 
 
@@ -69,21 +68,17 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
     states: dict[int, CampaignState] = {}
     number: dict[tuple[int, str], int] = {}
     while orders:
-        # One place for each chain of each order; those of a ladder stand beside each other.
         asked = [
-            _Place(i, order, state, log, rung)
-            for i, (state, wanted) in orders.items()
-            for order in wanted
-            for rung, log in enumerate(state.together(order.chain))
+            _Place(i, order, state.chains[order.chain]) for i, (state, wanted) in orders.items() for order in wanted
         ]
         fresh = [place for place in asked if place.key not in number]
         for place in fresh:
             number[place.key] = chains.add(place.log.coordinate, place.log.start)
-        warm = chains.advance([number[p.key] for p in fresh], WARM_UP, _ladders(fresh)) if fresh else None
+        warm = chains.advance([number[p.key] for p in fresh], WARM_UP) if fresh else None
         column = {place.key: k for k, place in enumerate(fresh)}
         # The last visit of a budget may be shorter: its chain then goes on unseen, and is not asked for again.
         longest = max(place.order.until - place.log.measured for place in asked)
-        measured = chains.advance([number[place.key] for place in asked], longest, _ladders(asked))
+        measured = chains.advance([number[place.key] for place in asked], longest)
         blocks: dict[int, list[Block]] = {}
         for k, place in reversed(list(enumerate(asked))):
             segments = []
@@ -95,7 +90,7 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
             segments.append(_segment("measure", at, place, measured, k, rows))
             blocks.setdefault(place.campaign, []).insert(0, _block(place, segments, at + rows))
         for mine in blocks.values():
-            mine.sort(key=lambda block: (block.visit, -block.rung))
+            mine.sort(key=lambda block: block.visit)
         for i in list(orders):
             try:
                 orders[i] = running[i].send(blocks[i])
@@ -106,26 +101,15 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
 
 
 class _Place(NamedTuple):
-    """A chain that an order moves, alone or with others of its ladder."""
+    """A chain that an order moves."""
 
     campaign: int
     order: Order
-    state: CampaignState
     log: ChainLog
-    rung: int
 
     @property
     def key(self) -> tuple[int, str]:
         return self.campaign, self.log.id
-
-
-def _ladders(places: Sequence[_Place]) -> list[list[int]]:
-    """Return the ladders among places, each as its places in order of beta."""
-    found: dict[tuple[int, str], list[int]] = {}
-    for k, place in enumerate(places):
-        if place.log.ladder:
-            found.setdefault((place.campaign, place.log.ladder), []).append(k)
-    return list(found.values())
 
 
 _Step = tuple[CampaignState, list[Order]]
@@ -172,16 +156,14 @@ def _to_run(planner: Planner, volleys: Sequence[Volley]) -> list[Order]:
 
 
 def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, count: int) -> Segment:
-    plaquette, loop, replica = (column[:count, k] for column in rows)
+    plaquette, loop = (column[:count, k] for column in rows)
     columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
-    if place.log.ladder:
-        columns["replica"] = replica
     return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
 
 
 def _block(place: _Place, segments: list[Segment], step: int) -> Block:
     order = place.order
     return Block(
-        visit=order.visit, chain=place.log.id, coordinate=place.log.coordinate, segments=segments, rung=place.rung,
+        visit=order.visit, chain=place.log.id, coordinate=place.log.coordinate, segments=segments,
         step=step, done=True, digest="", seconds=0.0, substrate=order.substrate, chi=0.0,
     )  # fmt: skip

@@ -90,8 +90,7 @@ def spec_of(volume: Volume, seed: int) -> CampaignSpec:
         warmup=WarmUpPolicy(longest=1000, shortest=100),
         steering=Steering(most=volume.chains, initial=min(5, volume.chains)),
         screening=Screening(device="software"),
-        # Between couplings it does not lower a barrier of first order (docs/tables/exchange.md).
-        running=Running(exchange="off", checkpoint_s=1e9),
+        running=Running(checkpoint_s=1e9),
     )
 
 

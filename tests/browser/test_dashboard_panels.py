@@ -15,24 +15,23 @@ from reference.small_campaigns import ROUNDS
 
 pytestmark = pytest.mark.browser
 
-LADDER = msgspec.structs.replace(
+REAL = msgspec.structs.replace(
     ROUNDS,
-    name="ladder",
+    name="real",
     budget=Budget(trajectories=2000),
     steering=msgspec.structs.replace(ROUNDS.steering, initial=2, most=4),
     screening=msgspec.structs.replace(ROUNDS.screening, device="npu"),
-    running=msgspec.structs.replace(ROUNDS.running, exchange="on"),
 )
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """A made journal with samples, a real campaign with a ladder and the emulated NPU, and two short ones."""
-    made, ladder, one, other = (tmp_path_factory.mktemp(name) for name in ("made", "ladder", "one", "other"))
+    """A made journal with samples, a real campaign with the emulated NPU, and two short ones."""
+    made, real, one, other = (tmp_path_factory.mktemp(name) for name in ("made", "real", "one", "other"))
     make_journal(made, 1.5, chains=12)
-    with Campaign.open(LADDER, ladder / "run") as running:
+    with Campaign.open(REAL, real / "run") as running:
         running.run()
-    with served(made, ladder / "run", campaign(one), campaign(other, LINES[:100])) as page:
+    with served(made, real / "run", campaign(one), campaign(other, LINES[:100])) as page:
         yield page
 
 
@@ -84,12 +83,10 @@ def test_silicon_has_its_bars_and_energies_are_apart_by_source(tab_on):
     assert tab.wrong == []
 
 
-def test_a_chain_has_its_histories_plane_memory_and_swaps(tab_on):
+def test_a_chain_has_its_histories_plane_and_memory(tab_on):
     tab = tab_on(1)
-    for figure in ("second", "first", "histogram", "plane", "memory", "swaps"):
+    for figure in ("second", "first", "histogram", "plane", "memory"):
         tab.page.wait_for_selector(f"#{figure}-plot svg")
-    assert "round trips" in tab.text("#swaps-plot h3")
-    assert tab.page.locator("#swaps-plot svg svg path").count() >= 2
     assert "Im L" in tab.page.locator("#plane-plot").text_content()
     assert tab.wrong == []
 
@@ -158,7 +155,7 @@ def test_another_steerer_is_worked_out_from_the_record_that_is_looked_at(tab_on)
     tab.page.wait_for_function("() => location.hash.includes('campaign=1')")
     assert tab.text("#other-said") == ""
     tab.page.click("#other-ask")
-    tab.waits_for("visits are where they were", "#other-said")  # a ladder's: one for each of its chains
+    tab.waits_for("visits are where they were", "#other-said")
     assert tab.wrong == []
 
 

@@ -58,7 +58,7 @@ def test_a_map_is_spoken_of_as_transport_along_gamma(tab_at):
     ]  # fmt: skip
     assert tab.page.locator("#order-plot path.dotted").count() >= 1  # what is published
     assert tab.page.locator("#chi-plot svg svg .point").count() >= 4
-    assert tab.page.locator("#plane-plot svg, #swaps-plot svg").count() == 0
+    assert tab.page.locator("#plane-plot svg").count() == 0
     tab.page.select_option("#chain", "c0001")
     tab.page.wait_for_function("() => location.hash.includes('chain=c0001')")
     assert "ln \u0393" in tab.text("#chain option:checked")

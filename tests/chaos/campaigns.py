@@ -35,7 +35,6 @@ def _spec(
 
 
 PROCESS = {"isolation": "process"}
-EXCHANGE = {"exchange": "on"}
 CAMPAIGNS: dict[str, CampaignSpec] = {
     spec.name: spec
     for spec in (
@@ -51,10 +50,6 @@ CAMPAIGNS: dict[str, CampaignSpec] = {
         _spec("symanzik", updates=160, parts=SHORT, algorithm="hmc", action="symanzik", beta_min=3.0, beta_max=3.6),
         _spec("quarks", updates=160, parts={**SHORT, "warmup": WarmUpPolicy(longest=24, shortest=10, cheap=4)},
               beta_min=4.6, beta_max=5.0, **SEA),
-        _spec("ladders", updates=900, running=EXCHANGE, parts=SHORT),
-        _spec("ladders-check-all", "D", updates=500, running={**EXCHANGE, **PROCESS}, parts=SHORT),
-        _spec("ladders-quarks", updates=240, running=EXCHANGE, beta_min=4.6, beta_max=5.0,
-              parts={**SHORT, "warmup": WarmUpPolicy(longest=16, shortest=10, cheap=4)}, **SEA),
         _spec("processes", running=PROCESS),
         _spec("hmc-processes", updates=300, running=PROCESS, parts=SHORT, **HMC),
         _spec("check-all-processes", "D", updates=300, running=PROCESS),

@@ -15,7 +15,6 @@ def run_chains(betas, rows, rng, *, warm=300):
     chains.betas = np.asarray(betas, dtype=float)
     chains.loop = np.full(chains.betas.shape, 0.1) * rng.uniform(0.5, 1.5, chains.betas.shape)
     chains.noise = rng.normal(size=chains.betas.shape)
-    chains.replica = np.arange(chains.betas.size, dtype=float)
     numbers = range(chains.betas.size)
     chains.advance(numbers, warm)
-    return chains.advance(numbers, rows)[:2]
+    return chains.advance(numbers, rows)

@@ -1,15 +1,12 @@
 """Journals with what a watcher needs: a graph that is rewired, samples, joules, blocks that say when they began."""
 
 import msgspec
-import numpy as np
 
 from metalforge.campaign.store.reading import LineBorder, body_of, line_of
 from metalforge.campaign.store.records import (
     EMULATED_NPU,
-    Assigned,
     BlockDone,
     JoulesSample,
-    Rows,
     Sampled,
     Screened,
     Silicon,
@@ -19,7 +16,7 @@ from metalforge.campaign.store.records import (
     Topology,
 )
 from metalforge.core.quantities import Modelled
-from reference.campaigns import BEGAN, opened, records_of, spec_of
+from reference.campaigns import BEGAN, records_of, spec_of
 
 STEER, ON_0, ON_1, SCREEN, JOURNAL = "steer", "produce-cpu:0", "produce-cpu:1", "screen", "journal"
 SAMPLES = 24
@@ -80,34 +77,6 @@ def watched(spec=None, **options):
         for r in made if isinstance(r, BlockDone)
     ]  # fmt: skip
     return [made[0], *sorted([*made[1:], *told], key=lambda r: r.at)]
-
-
-def ladder(betas=(5.67, 5.69, 5.71), rows=400, seed=3):
-    """Return the records of a campaign with one ladder, whose replicas swap couplings now and then."""
-    rng = np.random.default_rng(seed)
-    spec = spec_of()
-    begin = Assigned(
-        at=BEGAN, visit=0, round=0, chain="c0000", stream=0, system=spec.theory.volumes[0], coordinate=betas[0],
-        updates=rows, fresh=True, substrate="cpu:0", by="rule", reason="a ladder", coordinates=betas,
-    )  # fmt: skip
-    who = np.empty((rows, len(betas)))
-    place = np.arange(len(betas), dtype=float)
-    for row in range(rows):
-        pair = row % 2
-        if rng.uniform() < 0.5 and pair + 1 < len(betas):
-            place[[pair, pair + 1]] = place[[pair + 1, pair]]
-        who[row] = place
-    made = [opened(spec), begin]
-    for rung in range(len(betas)):
-        columns = {
-            "plaquette": 0.5 + 0.01 * rng.normal(size=rows),
-            "polyakov_re": 0.2 + 0.05 * rng.normal(size=rows),
-            "polyakov_im": 0.05 * rng.normal(size=rows),
-            "replica": who[:, rung],
-        }
-        listed = {name: tuple(values.tolist()) for name, values in columns.items()}
-        made.append(Rows(at=BEGAN + 1, chain=f"c{rung:04d}", phase="measure", first=0, columns=listed, seconds=1.0))
-    return made
 
 
 def lines_of(records):

@@ -6,8 +6,6 @@ import numpy as np
 
 from metalforge.core import Cost, Discovery, Kind, Modelled, PlacementError, SubstrateInfo
 from metalforge.core.errors import DeviceLostError
-from metalforge.lattice.exchange import STREAMS, swapped
-from metalforge.native import Stream
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.substrates import workload
 from metalforge.substrates.cpu import CpuSubstrate
@@ -26,7 +24,7 @@ class WideEngine:
         grid.engine = self
         return grid
 
-    def batch(self, dims, precision, chains, *, ladders=False):
+    def batch(self, dims, precision, chains):
         if chains > self.fits:
             raise PlacementError(f"{self.name} has no room for {chains} chains")
         return WideBatch(self, dims, precision, chains)
@@ -78,35 +76,22 @@ class WideBatch:
     def start(self, plan, updates):
         self._engine.work(len(self._links), updates)
         for _ in range(updates):
-            for first in range(0, len(self._links), plan.rungs) if plan.rungs > 1 else ():
-                self._exchange(first, first + plan.rungs)
             self._rows.append([self._updated(n, plan) for n in range(len(self._links))])
 
     def rows(self):
         rows, self._rows = self._rows, []
         return np.array(rows, np.float64)
 
-    def _exchange(self, first, end):
-        by_beta = sorted(range(first, end), key=lambda n: self._chains[n].beta)
-        replicas = [self._chains[n] for n in by_beta]
-        betas, step = [one.beta for one in replicas], replicas[0].step
-        stream = Stream(replicas[0].seed, STREAMS + min(one.stream for one in replicas))
-        uniforms = stream.uniform(step=step, sites=len(replicas), draws=2, threads=1)[:, 0]
-        holder = swapped(betas, [one.energy for one in replicas], uniforms, step % 2)
-        for beta, place in zip(betas, holder, strict=True):
-            self._chains[by_beta[place]] = replicas[place]._replace(beta=beta)
-
     def _updated(self, n, plan):
-        grid, links, (beta, seed, stream, step, _) = self._grid, self._links[n], self._chains[n]
+        grid, links, (beta, seed, stream, step) = self._grid, self._links[n], self._chains[n]
         for sweep in range(plan.heatbath):
             grid.heatbath(links, beta, seed, stream, step * plan.heatbath + sweep + 1, 255)
         for _ in range(plan.overrelax):
             grid.overrelax(links, 255)
         grid.reunitarise(links)
-        loop, sums, sites = grid.polyakov(links), grid.plaquette_sums(links), np.prod(grid.dims)
-        energy = 6 * sites * (1 - (sums[0] / (3 * sites) + sums[1] / (3 * sites)) / 2)
-        self._chains[n] = self._chains[n]._replace(step=step + 1, energy=energy)
-        return [*sums, loop.real, loop.imag, 0.0, 0.0, beta]
+        loop, sums = grid.polyakov(links), grid.plaquette_sums(links)
+        self._chains[n] = self._chains[n]._replace(step=step + 1)
+        return [*sums, loop.real, loop.imag, 0.0, 0.0]
 
 
 class WideCard:

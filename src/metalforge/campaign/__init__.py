@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         memory_of,
         plane_of,
         supports_of,
-        swaps_of,
     )
     from .report.figure_data_of_run import pipeline_figure, silicon_figure
     from .report.figures import (

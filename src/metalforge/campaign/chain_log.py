@@ -1,7 +1,7 @@
 """One chain as the journal tells it: where it is and the rows it left."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -38,8 +38,6 @@ class ChainLog(BriefRepr):
     cheap: int = 0
     n_steps: int = 0
     """Steps of a trajectory that it began with; 0: those of the spec."""
-    ladder: str = ""
-    """The first chain of the ladder that it belongs to, if it does."""
     abandoned: bool = False
     """Whether it was given up."""
     by_phase: Counter[Phase] = field(default_factory=Counter)
@@ -181,22 +179,10 @@ def series_of(theory: Theory, chain: ChainLog, *, complete: bool = False) -> Poi
         energy=theory.energy_of(chain),
         order=theory.order_of(chain.column),
         volume=theory.volume_of(chain.system),
-        # In a ladder replicas from either start come to every coupling.
-        start="" if chain.ladder else chain.start,
+        start=chain.start,
         chain=chain.id,
-        ladder=chain.ladder,
-        replica=chain.column("replica") if chain.ladder else None,
         order_name=theory.order.text,
     ).up_to(end)
-
-
-def ladders_of(chains: Iterable[ChainLog]) -> list[list[ChainLog]]:
-    """Return the chains of every ladder whose first one is here, in the order of their birth, along the coordinate."""
-    found: dict[str, list[ChainLog]] = {}
-    for chain in chains:
-        if chain.ladder == chain.id or chain.ladder in found:
-            found.setdefault(chain.ladder, []).append(chain)
-    return list(found.values())
 
 
 Part = TypeVar("Part")

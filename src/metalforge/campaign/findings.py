@@ -28,8 +28,6 @@ from functools import partial
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from metalforge.core import Observation
 
 from .analysis.evidence import Finding, PlannedPoints, finding_of
@@ -42,8 +40,6 @@ from .store.records import Estimated
 from .theory import SizeLaw, System
 
 if TYPE_CHECKING:
-    from metalforge.statistics import Traffic
-
     from .analysis.finite_size import FiniteSizeFit
 
 REPLICAS = 200
@@ -126,15 +122,6 @@ def plan_of(state: CampaignState, system: System) -> PlannedPoints:
 def finding(state: CampaignState, system: System, *, n_bootstrap: int = REPLICAS) -> Finding:
     """Return the peak of a volume with its evidence."""
     return finding_of(state.points(system), plan_of(state, system), seed=state.spec.seed, n_bootstrap=n_bootstrap)
-
-
-def traffic_of(rungs: Sequence[ChainLog]) -> "Traffic | None":
-    """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
-    rows = min(chain.measured for chain in rungs)
-    columns = [chain.column("replica")[:rows] for chain in rungs]
-    from metalforge.statistics import traffic
-
-    return traffic(np.array(columns).T) if rows > 1 else None
 
 
 class PrecisionLook(NamedTuple):

@@ -10,10 +10,6 @@ with tau_int of the chains around it and the n updates that the visits there wou
 is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
 is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of the peak goes as
 1 / sqrt of that. Left out: what the evidence asked for after that record, and cheap warm-ups.
-
-Where a ladder of chains that exchange couplings is, is no steerer's choice: with any that looks at results it is run as
-it was, and its outcomes are the measured ones. One that does not look has visits of single chains in its place, one for
-each replica: the same work.
 """
 
 from collections.abc import Iterable
@@ -27,7 +23,7 @@ from metalforge.core import Observation, SpecError, Steerer
 from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, NotLocated, join, kurtosis, variance
 
 from .analysis.selection import MeasuredChain, clusters, observe, prepare
-from .chain_log import ChainLog, chain_name, series_of
+from .chain_log import ChainLog, series_of
 from .orderings import Assignee
 from .spec import CampaignSpec
 from .state import PEAK_PRIOR, CampaignState, Fold
@@ -175,14 +171,11 @@ class _Otherwise:
             spec, steering=msgspec.structs.replace(spec.steering, steerer=steerer)
         )
         self.state.extended.append(Extended(spec=self._spec))
-        self._looks = find_steerer(steerer).adaptive
         self._stretches = {system: _stretches(self._known, system) for system in self._known.spec.theory.systems}
         self._steerers = {system: self._steerer(system) for system in self._known.spec.theory.systems}
         self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
-        self._planned: dict[int, list[tuple[Assigned, OtherVisit]]] = {}
+        self._planned: dict[int, tuple[Assigned, OtherVisit]] = {}
         """By the number of the visit that was decided at that moment."""
-        self._names: dict[str, str] = {}
-        """Of ladders that are run as they were: the name here of a first chain."""
         self._over: set[int] = set()
         self._exact = True
 
@@ -201,69 +194,45 @@ class _Otherwise:
             self.state.apply(record)
         elif isinstance(record, Assigned):
             self._decide(record)
-        elif record.chain == self._known.visits[record.visit].chain:
+        else:
             self._complete(record.visit)
 
     def _decide(self, visit: Assigned) -> None:
-        kept = self._looks and bool(visit.coordinates)
-        planned = self._planned[visit.visit] = []
-        for was in visit.coordinates or (visit.coordinate,):
-            entry = OtherVisit(
-                seconds=visit.at - self._known.opened.at,
-                system=visit.system,
-                was=was,
-                was_by=visit.by,
-                coordinate=was if kept else None,
-                by=visit.by if kept else "",
-                chain=visit.chain if kept else "",
-                updates=visit.updates if kept else 0,
-                reason=visit.reason if kept else "",
-                exact=self._exact,
-            )
-            planned.append((visit, entry) if kept else self._instead(visit, entry))
-        if kept:
-            self._keep(visit)
-
-    def _instead(self, visit: Assigned, entry: OtherVisit) -> tuple[Assigned, OtherVisit]:
-        """Return what the steerer wants of one chain at the moment of a visit; that visit, where it has no wish."""
-        from .running.visits import NO_GAIN
-
+        """Plan what the steerer wants at the moment of a visit; the visit itself stays where it has no wish."""
+        entry = OtherVisit(
+            seconds=visit.at - self._known.opened.at,
+            system=visit.system,
+            was=visit.coordinate,
+            was_by=visit.by,
+            coordinate=None,
+            by="",
+            chain="",
+            updates=0,
+            reason="",
+            exact=self._exact,
+        )
         who = Assignee(visit.substrate, (visit.system,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [self.state.visits[number] for number in self.state.open_visits]
         number = len(self.state.visits)
         found = self._plan.next(who, self.state, pending, rounds=visit.round, number=number)
         if not isinstance(found, Assigned):
-            return visit, msgspec.structs.replace(entry, reason=found.reason or "no visit")
+            self._planned[visit.visit] = visit, msgspec.structs.replace(entry, reason=found.reason or "no visit")
+            return
         self.state.apply(msgspec.structs.replace(found, at=visit.at))
-        names = {name: getattr(found, name) for name in ("coordinate", "by", "chain", "updates")}
-        return found, msgspec.structs.replace(entry, reason=found.reason.removesuffix(NO_GAIN), **names)
-
-    def _keep(self, visit: Assigned) -> None:
-        """Have a ladder run as it was, under the next names that are free here."""
-        stream = len(self.state.chains)
-        if visit.fresh:
-            self._names[visit.chain] = chain_name(stream)
-        name = self._names.get(visit.chain, visit.chain)
-        stream = stream if visit.fresh else self.state.chains[name].stream
-        self.state.apply(msgspec.structs.replace(visit, visit=len(self.state.visits), chain=name, stream=stream))
+        names = {name: getattr(found, name) for name in ("coordinate", "by", "chain", "updates", "reason")}
+        self._planned[visit.visit] = found, msgspec.structs.replace(entry, **names)
 
     def _complete(self, number: int) -> None:
-        """End a visit: one that was under way then, or of a ladder, as it did end; others as they are planned."""
-        decided = self._planned.get(number)
+        """End a visit: one that was under way then as it did end, others as they are planned."""
         if number in self._over:
             return
         self._over.add(number)
-        if decided is None:
-            if number in self.state.open_visits:
-                self._as_it_was(number, self.state.visits[number])
-        elif self._looks and self._known.visits[number].coordinates:
-            name = self._names.get(self._known.visits[number].chain, self._known.visits[number].chain)
-            under_way = (self.state.visits[n] for n in self.state.open_visits if self.state.visits[n].chain == name)
-            self._as_it_was(number, next(under_way))
-        else:
-            wanted = [(i, pair) for i, pair in enumerate(decided) if pair[1].coordinate is not None]
-            for i, (planned, entry) in wanted:
-                decided[i] = planned, self._modelled(planned, entry)
+        if number in self._planned:
+            planned, entry = self._planned[number]
+            if entry.coordinate is not None:
+                self._planned[number] = planned, self._modelled(planned, entry)
+        elif number in self.state.open_visits:
+            self._as_it_was(number, self.state.visits[number])
 
     def _modelled(self, planned: Assigned, entry: OtherVisit) -> OtherVisit:
         """End a visit as it is planned; return what would have come out."""
@@ -278,19 +247,17 @@ class _Otherwise:
         self._steerers[planned.system].tell([told])
         return msgspec.structs.replace(entry, chi=told.value, error=told.error)
 
-    def _as_it_was(self, number: int, here: Assigned) -> None:
-        """End a visit, here under this name, as the journal's of that number did."""
-        there = self._known.together(self._known.visits[number].chain)
-        for log, known in zip(self.state.together(here.chain), there, strict=True):
-            end = known.ends.get(number, known.complete)
-            log.by_phase.clear()
-            log.by_phase.update(warmup=min(known.warmup, end), measure=max(end - known.warmup, 0))
-            self._end(here, log)
-            told = observe(
-                series_of(self._spec.theory, known).up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end)
-            )
-            if told is not None and self._spec.covers(log.coordinate):
-                self._steerers[here.system].tell([told])
+    def _as_it_was(self, number: int, visit: Assigned) -> None:
+        """End a visit as the journal's of that number did."""
+        log, known = self.state.chains[visit.chain], self._known.chains[visit.chain]
+        end = known.ends.get(number, known.complete)
+        measured = max(end - known.warmup, 0)
+        log.by_phase.clear()
+        log.by_phase.update(warmup=min(known.warmup, end), measure=measured)
+        self._end(visit, log)
+        told = observe(series_of(self._spec.theory, known).up_to(measured), id=log.id, cost=float(end))
+        if told is not None and self._spec.covers(log.coordinate):
+            self._steerers[visit.system].tell([told])
 
     def _end(self, visit: Assigned, log: ChainLog) -> None:
         log.step = log.complete = log.ends[visit.visit] = log.rows
@@ -313,7 +280,7 @@ class _Otherwise:
 
     def visits(self) -> tuple[OtherVisit, ...]:
         """Return every visit that was decided since."""
-        return tuple(entry for planned in self._planned.values() for _, entry in planned)
+        return tuple(entry for _, entry in self._planned.values())
 
     def worth(self, system: System) -> OtherSystem:
         """Return what the visits of a volume are worth."""

@@ -130,7 +130,6 @@ class Running(SpecTable, frozen=True, kw_only=True):
     energy: Literal["measured", "modelled"] = "measured"
     threads: int = 1
     isolation: Literal["thread", "process"] = "thread"
-    exchange: Literal["auto", "on", "off"] = "auto"
     substrate: str = "auto"
     lanes: tuple[LaneSpec, ...] = ()
     rewire: bool = True
@@ -228,8 +227,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
                 f"`ordering` must be {' or '.join(theory.orderings)} for a campaign of `{theory.table()}`: others "
                 f"check configurations or read heads, and it has neither. Got {self.ordering}"
             )
-        if self.running.exchange == "on" and not theory.exchanges:
-            raise SpecError(f"`running.exchange` is nothing to chains of `{theory.table()}`. Got on")
         theory.check(self)
 
     def with_theory(self, theory: Theory) -> Self:

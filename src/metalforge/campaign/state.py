@@ -11,9 +11,8 @@ import msgspec
 
 from metalforge.core import BriefRepr, InternalError, MetalforgeError, SpecError
 
-from .analysis.evidence import EXCHANGE
 from .analysis.series import PointSeries
-from .chain_log import ChainLog, chain_name, forked, series_of
+from .chain_log import ChainLog, forked, series_of
 from .spec import CampaignSpec
 from .store import records
 from .store.columns import Spool
@@ -87,8 +86,6 @@ class CampaignState(BriefRepr):
     seconds: float = 0.0
     """Wall time of the compute so far, over all processes that worked on it."""
     _since: float = 0.0
-    _rungs: dict[str, list[ChainLog]] = field(default_factory=dict)
-    """The chains of every ladder, by its first one."""
 
     @property
     def spec(self) -> CampaignSpec:
@@ -171,19 +168,7 @@ class CampaignState(BriefRepr):
         series = [
             series_of(theory, one, complete=complete) for one in sorted(chosen, key=lambda c: (c.coordinate, c.id))
         ]
-        made = [point for point in series if len(point.energy)]
-        exchanged = any(point.ladder for point in made) and self.exchanging(system)
-        return [point if point.ladder else point._replace(superseded=exchanged) for point in made]
-
-    def exchanging(self, system: System) -> bool:
-        """Return whether chains of a volume are to exchange couplings: by the spec, or by its last look."""
-        look, mode = self.last_look(system), self.spec.running.exchange
-        asked = look is not None and any(want.start == EXCHANGE for want in look.wants)
-        return mode == "on" or (mode == "auto" and asked)
-
-    def together(self, chain: str) -> list[ChainLog]:
-        """Return the chains of a ladder in order, by its first one; a chain without one is alone."""
-        return list(self._rungs.get(chain, ())) or [self.chains[chain]]
+        return [point for point in series if len(point.energy)]
 
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
@@ -203,9 +188,7 @@ class CampaignState(BriefRepr):
 
     def fork(self) -> "CampaignState":
         """Return a state that goes on by itself from here; they share records, which never change, and rows."""
-        chains = {name: forked(chain) for name, chain in self.chains.items()}
-        rungs = {first: [chains[chain.id] for chain in ladder] for first, ladder in self._rungs.items()}
-        return forked(self, chains=chains, _rungs=rungs)
+        return forked(self, chains={name: forked(chain) for name, chain in self.chains.items()})
 
     def apply(self, record: Record) -> None:
         """Take one more record."""
@@ -217,8 +200,8 @@ class CampaignState(BriefRepr):
                 chain = self._chain(record.chain)
                 chain.close(record, self.resumed[-1].isa if self.resumed else self.opened.isa)
                 if record.began:
-                    self._worked(record.substrate, chain.ladder or chain.id, record.began, record.at)
-                if record.done and record.chain == self.visits[record.visit].chain:
+                    self._worked(record.substrate, chain.id, record.began, record.at)
+                if record.done:
                     self.open_visits.pop(record.visit, None)
             case Screened():
                 chain = self._chain(record.chain)
@@ -315,26 +298,21 @@ class CampaignState(BriefRepr):
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
         self.visited[record.system] += 1
-        number, theory = record.stream, self.spec.theory
-        for rung, coordinate in enumerate(record.coordinates or (record.coordinate,)):
-            name = record.chain if rung == 0 else chain_name(number + rung)
-            if name not in self.chains:
-                self.chains[name] = ChainLog(
-                    id=name,
-                    stream=number + rung,
-                    system=record.system,
-                    coordinate=coordinate,
-                    substrate=record.substrate,
-                    start=record.start or theory.start_of(number + rung),
-                    cheap=record.cheap,
-                    n_steps=record.n_steps,
-                    ladder=record.chain if record.coordinates else "",
-                    spool=self.spool,
-                )
-                if record.coordinates:
-                    self._rungs.setdefault(record.chain, []).append(self.chains[name])
-            self.chains[name].visits.append(record.visit)
-        self.open_visits[record.visit] = self.chains[record.chain].step
+        if record.chain not in self.chains:
+            self.chains[record.chain] = ChainLog(
+                id=record.chain,
+                stream=record.stream,
+                system=record.system,
+                coordinate=record.coordinate,
+                substrate=record.substrate,
+                start=record.start or self.spec.theory.start_of(record.stream),
+                cheap=record.cheap,
+                n_steps=record.n_steps,
+                spool=self.spool,
+            )
+        chain = self.chains[record.chain]
+        chain.visits.append(record.visit)
+        self.open_visits[record.visit] = chain.step
 
     def _chain(self, name: str) -> ChainLog:
         if name not in self.chains:

@@ -238,9 +238,6 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
     # -- how chains run ------------------------------------------------------------------------------------------------
 
-    exchanges: ClassVar[bool] = False
-    """Whether chains at neighbouring points may exchange their coordinates."""
-
     @property
     def update_is(self) -> str:
         """What an update is, in a word or two."""

@@ -86,7 +86,7 @@ class FarCard(FarEngine):
         """Sites of all chains together below which part of it has nothing to do."""
         return self.facts.sites
 
-    def batch(self, system: System, precision: str, chains: int, *, ladders: bool = False) -> NoReturn:
+    def batch(self, system: System, precision: str, chains: int) -> NoReturn:
         """Fields live where the engine is."""
         raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
 

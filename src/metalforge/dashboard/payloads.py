@@ -25,7 +25,6 @@ from metalforge.campaign import (
     pipeline_figure,
     silicon_figure,
     supports_of,
-    swaps_of,
     system_text,
     view_of,
 )
@@ -172,7 +171,7 @@ def _decision(record: Assigned | Commanded | Decided) -> dict[str, Any]:
 def chain_sent(followed: Followed, name: str) -> dict[str, Any]:
     """Return one chain: histories as lists of (update, smallest, largest), and the other figures of it.
 
-    `labels` are what the two histories are of, `order` is the order parameter in words, `swaps` are of its ladder.
+    `labels` are what the two histories are of, `order` is the order parameter in words.
     """
     chain = followed.state.chains.get(name)
     if chain is None:
@@ -194,7 +193,6 @@ def chain_sent(followed: Followed, name: str) -> dict[str, Any]:
         "density": np.histogram(order, edges, density=True)[0] if edges.size else [],
         "plane": shown.plane,
         "memory": memory_of(order),
-        "swaps": swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,
     }
 
 

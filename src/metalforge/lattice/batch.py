@@ -24,34 +24,26 @@ class ChainBatch:
     to the batch; `bring_back` (after `collect`) puts their links into their fields, for whoever saves or measures them.
     """
 
-    def __init__(self, chains: Sequence[Chain], *, rungs: int = 1, energies: Sequence[float] = ()) -> None:
+    def __init__(self, chains: Sequence[Chain]) -> None:
         if not chains:
             raise SpecError("a batch needs at least one chain. Got none")
-        if len(chains) % rungs:
-            raise SpecError(f"a batch of ladders of {rungs} chains has whole ones. Got {len(chains)} chains")
-        self.rungs = rungs
         first = chains[0]
         self.kind = kind_of(first)
         engine = first.field.engine
         self._batch: Batch | None = None
         if isinstance(engine, BatchEngine) and first.spec.fermions is None:
-            self._batch = engine.batch(first.field.dims, first.field.precision, len(chains), ladders=rungs > 1)
-        if rungs > 1 and (self._batch is None or first.spec.has_trajectories):
-            raise SpecError("ladders run in batches as sweeps of an engine that has batches")
+            self._batch = engine.batch(first.field.dims, first.field.precision, len(chains))
         self._started = 0
         self._alone: list[list[dict[str, float]]] = [[] for _ in chains]
         """Rows that are not collected, where the engine has no batches."""
         self.chains = list(chains)
-        self.take_up(energies=energies)
+        self.take_up()
 
     def __len__(self) -> int:
         return len(self.chains)
 
-    def take_up(self, chains: Sequence[Chain] | None = None, energies: Sequence[float] = ()) -> None:
-        """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place.
-
-        `energies` are E of each, for ladders that have one.
-        """
+    def take_up(self, chains: Sequence[Chain] | None = None) -> None:
+        """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place."""
         others = self.chains if chains is None else list(chains)
         if len(others) != len(self.chains):
             raise SpecError(f"this batch has room for {len(self.chains)} chains. Got {len(others)}")
@@ -60,10 +52,7 @@ class ChainBatch:
                 raise SpecError(f"chains of a batch must be of one kind, {self.kind}. Got {kind_of(chain)}")
         self.chains = others
         if self._batch is not None:
-            places = [_place(chain) for chain in others]
-            if energies:
-                places = [place._replace(energy=e) for place, e in zip(places, energies, strict=True)]
-            self._batch.place(places, [chain.field.links for chain in others])
+            self._batch.place([_place(chain) for chain in others], [chain.field.links for chain in others])
 
     def start(self, updates: int, *, accept_always: bool = False) -> None:
         """Ask for so many updates of every chain; they run while the caller does something else."""
@@ -71,14 +60,11 @@ class ChainBatch:
             for chain, rows in zip(self.chains, self._alone, strict=True):
                 rows += (_updated(chain, accept_always) for _ in range(updates))
             return
-        self._batch.start(_plan(self.chains[0], accept_always, self.rungs), updates)
+        self._batch.start(_plan(self.chains[0], accept_always), updates)
         self._started += updates
 
     def collect(self) -> list[Columns]:
-        """Wait for what was started, and return what every chain gave: its observables, a number per update.
-
-        A chain of a ladder has a column `beta`: the coupling that it held.
-        """
+        """Wait for what was started, and return what every chain gave: its observables, a number per update."""
         if self._batch is None:
             made, self._alone = self._alone, [[] for _ in self.chains]
             return [{name: [row[name] for row in rows] for name in (rows[0] if rows else ())} for rows in made]
@@ -90,8 +76,6 @@ class ChainBatch:
         names = COLUMNS[:5]
         if self.chains[0].spec.has_trajectories:
             names, values = (*names, *COLUMNS[5:]), [*values, *table[4:6]]
-        if self.rungs > 1:
-            names, values = (*names, "beta"), [*values, table[6]]
         for chain in self.chains:
             chain.step += table.shape[1]
         by_chain = [found.T.tolist() for found in values]
@@ -122,10 +106,10 @@ def _place(chain: Chain) -> ChainPlace:
     return ChainPlace(chain.spec.beta, chain.spec.seed, chain.spec.stream, chain.step)
 
 
-def _plan(chain: Chain, accept_always: bool, rungs: int) -> Sweeps | Trajectory:
+def _plan(chain: Chain, accept_always: bool) -> Sweeps | Trajectory:
     spec = chain.spec
     if not spec.has_trajectories:
-        return Sweeps(spec.heatbath.heatbath, spec.heatbath.overrelax, rungs)
+        return Sweeps(spec.heatbath.heatbath, spec.heatbath.overrelax)
     stages = scheme(spec.hmc.integrator).stages(spec.hmc.tau, spec.hmc.n_steps)
     kernel = chain.action.kernel
     action = None if kernel is None else (kernel[0], tuple(float(c) for c in kernel[1]))

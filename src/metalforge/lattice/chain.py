@@ -219,10 +219,6 @@ class Chain:
             return observed
         return self.sea.observe(observed, **self.address())
 
-    def hold(self, beta: float, hmc: HmcSpec) -> None:
-        """Take another coupling, with the trajectory that was tuned for it: for replica exchange."""
-        self.spec = msgspec.structs.replace(self.spec, beta=beta, hmc=hmc)
-
     def save(self, path: Path, *, notes: str = "", series: dict[str, NDArray[np.float64]] | None = None) -> None:
         """Write a checkpoint from which `load` continues bit for bit; an old file is replaced whole or not at all.
 

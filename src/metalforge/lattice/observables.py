@@ -232,7 +232,7 @@ STANDARD: dict[str, Literal["nothing", "trajectories", "sea"]] = {
     "n_steps": "trajectories",
 }
 """The columns that every chain has which has what they need; any other is measured where it is asked for by name."""
-OF_UPDATES = {"delta_h", "accepted", "delta_h_quarter", "cg_iterations", "cg_total", "replica", "n_steps"}
+OF_UPDATES = {"delta_h", "accepted", "delta_h_quarter", "cg_iterations", "cg_total", "n_steps"}
 """Those that tell how a configuration came about, where others are measured on its links."""
 
 
@@ -332,8 +332,6 @@ for _observable in (
     Observable(name="delta_h_quarter", measure=lambda look: look.delta_h_quarter),
     Observable(name="cg_iterations", label="CG per solve", measure=_cg_of_one_solve, error=False, text=_whole),
     Observable(name="cg_total", measure=_from("info", "cg_iterations")),
-    # In a ladder (`exchange`) any replica may hold a coupling; its stream says which one it is.
-    Observable(name="replica", measure=lambda look: float(look.chain.spec.stream), error=False),
     *(
         Observable(name=name, measure=_from("quarks", name), phases=("measure",))
         for name in ("condensate", "condensate_pairs", "condensate_connected")

@@ -95,23 +95,20 @@ class ChainRun(LoggedRun[WarmUp]):
     @property
     def in_batches(self) -> bool:
         """Whether its updates are sweeps whose rows a `ChainBatch` has, but for those that `extend` measures."""
-        chain, here = self.chain, {*COLUMNS, "replica", *self.besides.names}
+        chain, here = self.chain, {*COLUMNS, *self.besides.names}
         return not chain.spec.has_trajectories and chain.sea is None and set(self.log.columns) <= here
 
-    def extend(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
+    def extend(self, columns: Columns) -> None:
         """Take the rows of sweeps that a batch made of this chain, all of the phase it is in.
 
-        `replicas` says which replica of a ladder made each; the chain's own without. Where the last of them is one
-        whose links are measured here (`besides`), the links are those after it.
+        Where the last of them is one whose links are measured here (`besides`), the links are those after it.
         """
         phase, log = self.phase, self.log
         whole = np.logical_and.reduce([np.isfinite(columns[name]) for name in NEVER_INFINITE])
         count = len(whole) if whole.all() else int(np.argmin(whole))
         log.phases += [phase] * count
         for name, column in log.columns.items():
-            if name == "replica":
-                column += (replicas or [float(self.chain.spec.stream)] * count)[:count]
-            elif name in self.besides.names:
+            if name in self.besides.names:
                 log.hold(name, count)
             else:
                 column += columns[name][:count]

@@ -91,4 +91,4 @@ def _adjust(chain: Chain, acceptance: float, *, may_coarsen: bool) -> None:
         n_steps = max(math.floor(hmc.n_steps * 0.9), 2)
     else:
         return
-    chain.hold(chain.spec.beta, msgspec.structs.replace(hmc, n_steps=n_steps))
+    chain.spec = msgspec.structs.replace(chain.spec, hmc=msgspec.structs.replace(hmc, n_steps=n_steps))

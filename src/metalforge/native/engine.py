@@ -8,7 +8,6 @@ shape can be handed to `Chain(spec, engine=...)`.
 Draws are addressed by (seed, stream, step, site, draw), so what a kernel draws is the same on every engine.
 """
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -204,15 +203,10 @@ class Grid(Protocol):
 
 
 class Sweeps(NamedTuple):
-    """An update of a quenched chain by so many heat-bath and overrelaxation sweeps.
-
-    With `rungs` every so many chains that stand together are a ladder of Wilson's action, whose couplings are exchanged
-    before every update (`lattice.exchange`).
-    """
+    """An update of a quenched chain by so many heat-bath and overrelaxation sweeps."""
 
     heatbath: int
     overrelax: int
-    rungs: int = 1
 
 
 class Trajectory(NamedTuple):
@@ -229,20 +223,16 @@ class Trajectory(NamedTuple):
 
 
 class ChainPlace(NamedTuple):
-    """A chain of a batch: its coupling, the address of its random numbers, and the steps it has done.
-
-    Of a ladder also E after the last of them; what is not a number is not exchanged before the next.
-    """
+    """A chain of a batch: its coupling, the address of its random numbers, and the steps it has done."""
 
     beta: float
     seed: int
     stream: int
     step: int
-    energy: float = math.nan
 
 
 class BatchRow(NamedTuple):
-    """What an update of one chain of a batch gave; dH and accepted are 0 for sweeps, beta is that of ladders alone."""
+    """What an update of one chain of a batch gave; dH and accepted are 0 for sweeps."""
 
     plaquette_spatial: float
     """Sum of Re tr U_p / 3, as `Grid.plaquette_sums` gives it."""
@@ -252,7 +242,6 @@ class BatchRow(NamedTuple):
     polyakov_im: float
     delta_h: float
     accepted: float
-    beta: float
 
 
 class Batch(Protocol):
@@ -298,8 +287,8 @@ class BatchEngine(Protocol):
     def busy_sites(self) -> int:
         """Sites of all chains together below which part of it has nothing to do."""
 
-    def batch(self, dims: Dims, precision: Precision, chains: int, *, ladders: bool = False) -> Batch:
-        """Return room for so many chains; of ladders if so."""
+    def batch(self, dims: Dims, precision: Precision, chains: int) -> Batch:
+        """Return room for so many chains."""
 
 
 PARTICLE_SUMS = (

@@ -18,7 +18,6 @@ from .thermalisation import HotColdAgreement, Truncation, hot_cold_agreement, ms
 
 if TYPE_CHECKING:
     from .estimate import MIN_LENGTH, Value
-    from .exchange_traffic import Traffic, traffic
     from .gamma import lagged_sums, pooled_tau, value_of
     from .histograms import BEYOND, MIN_EFFECTIVE, ChainRows, join, variance
     from .mbar import pair_overlap

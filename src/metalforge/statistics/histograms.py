@@ -38,18 +38,13 @@ MIN_EFFECTIVE = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainRows:
-    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks.
-
-    Chains of one `group` (not empty) have as many rows each, made at the same time and correlated, and equal blocks: a
-    replica gives the blocks of one time the same weight in all of them.
-    """
+    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks."""
 
     beta: float
     energy: Floats
     observable: Floats
     tau: float
     block: int
-    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +66,6 @@ class Joint:
     tables: Floats
     log_mixture: Floats
     chain_of_block: NDArray[np.int64]
-    draw_of_block: NDArray[np.int64]
-    """Which weight each block is given in a replica: one of its own, or that of its time in a group."""
     blocking: Floats
 
     def moments(self, betas: Floats) -> Floats:
@@ -125,19 +118,14 @@ class Joint:
         return float(1 / np.sum(density[0][there] ** 2 / mixture[there]))
 
     def n_blocks(self, beta: float) -> float:
-        """Return B, how many blocks of equal weight carry the average at beta; one time in a group is one block."""
-        return float(1 / np.sum(np.bincount(self.draw_of_block, self.shares(beta)) ** 2))
-
-    def n_single_blocks(self, beta: float) -> float:
-        """Return how many blocks of single runs carry the average at beta, whether or not they are drawn together."""
+        """Return B, how many blocks of equal weight carry the average at beta."""
         return float(1 / np.sum(self.shares(beta) ** 2))
 
     def spread_to_error(self, beta: float) -> float:
         """Return what the spread of replicas is multiplied by to be an error; infinite for a single block."""
-        share = np.bincount(self.draw_of_block, shares := self.shares(beta))
-        blocking = np.bincount(self.draw_of_block, shares * self.blocking)
+        share = self.shares(beta)
         n = 1 / np.sum(share**2)
-        missing = np.sum(share * blocking) * n
+        missing = np.sum(share * (share * self.blocking)) * n
         return float(np.sqrt((n + 1) / (n - 1) * missing)) if n > 1 + 1e-9 else float("inf")
 
     def mean_energies(self) -> Floats:
@@ -199,8 +187,6 @@ def join(
     centre = float(np.mean(np.concatenate([chain.observable for chain in chains])))
     betas = np.unique([chain.beta for chain in chains])
     tables, owner, blocking, state_of_block = [], [], [], []
-    drawn: dict[tuple[str | int, int], int] = {}
-    draw_of_block = []
     start = 0
     for number, chain in enumerate(chains):
         rows = chain.energy.size
@@ -210,7 +196,6 @@ def join(
         cell = block * used.size + bins[start : start + rows]
         tables.append(_moments(chain, cell, centre, (n_blocks, used.size)))
         owner += [number] * n_blocks
-        draw_of_block += [drawn.setdefault((chain.group or number, b), len(drawn)) for b in range(n_blocks)]
         ratio = chain.tau * n_blocks / rows
         blocking += [1 / (1 - ratio * (1 - np.exp(-1 / ratio)))] * n_blocks
         state_of_block += [int(np.searchsorted(betas, chain.beta))] * n_blocks
@@ -220,7 +205,7 @@ def join(
     member[np.arange(len(owner)), state_of_block] = 1.0
 
     factors = np.ones((1 + n_replicas, len(owner)))
-    factors[1:] = rng.exponential(size=(n_replicas, len(drawn)))[:, draw_of_block]
+    factors[1:] = rng.exponential(size=(n_replicas, len(owner)))
     per_block = sums[0].sum(axis=1)
     counts = (factors * per_block) @ member
     f = free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], first_guess(betas, energy, sums[0], member))
@@ -244,7 +229,6 @@ def join(
         tables=tables,
         log_mixture=log_mixture[0],
         chain_of_block=np.array(owner),
-        draw_of_block=np.array(draw_of_block),
         blocking=np.array(blocking),
     )
 

@@ -25,7 +25,6 @@ SHORT = msgspec.structs.replace(
     running=Running(producers=2, block=20, deterministic=True, checkpoint_s=0.0),
 )
 """Deterministic, three visits or so, some of its blocks flagged."""
-LADDER = msgspec.structs.replace(SHORT.running, exchange="on")
 ORDERINGS = {
     "A": msgspec.structs.replace(SHORT, ordering="A"),
     "B": msgspec.structs.replace(
@@ -36,7 +35,6 @@ ORDERINGS = {
         screening=msgspec.structs.replace(SHORT.screening, chi=0.14),
     ),
     "C": msgspec.structs.replace(SHORT, ordering="C"),
-    "ladder": msgspec.structs.replace(SHORT, ordering="A", running=LADDER, budget=Budget(trajectories=300)),
 }
 
 

@@ -1,10 +1,8 @@
-"""Observables that a spec names: of every theory, every so many updates, alone, in batches and in ladders."""
+"""Observables that a spec names: of every theory, every so many updates, alone and in batches."""
 
 import msgspec
-import numpy as np
 import pytest
 
-from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.report.result import Results
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
@@ -121,21 +119,6 @@ def test_a_batch_has_what_its_chains_have_alone(tmp_path, monkeypatch):
     for log in state.chains.values():
         measured = list(links_alone(spec, log))
         assert log.column("trace", measured=False).tolist() == [measured[i - i % EVERY] for i in range(log.rows)]
-
-
-def test_ladders_in_a_batch_have_what_they_have_on_cores(tmp_path, monkeypatch):
-    engine = WideEngine(busy_sites=4 * 128)
-    with_cards(monkeypatch, engine)
-    seen = []
-    for substrate in ("cuda:0", "cpu"):
-        running = Running(block=30, producers=1, deterministic=True, exchange="on", substrate=substrate)
-        spec = asking(ROUNDS, running=running, budget=Budget(trajectories=600), steering=Steering(visit=60, initial=4))
-        state = run(spec, tmp_path / substrate.replace(":", ""))
-        first = ladders_of(state.chains.values())[0]
-        assert len(first) > 1
-        seen.append([log.column("trace", measured=False).tolist() for log in first])
-    assert seen[0] == seen[1]
-    assert len({tuple(np.unique(column)) for column in seen[0]}) > 1
 
 
 def test_names_and_spacings_are_checked_with_the_spec():

@@ -380,17 +380,6 @@ def test_checkpoints_of_checked_chains_are_kept_in_any_place(tmp_path, bucket):
 
 
 @pytest.mark.chaos
-def test_ladders_go_on_from_a_store(tmp_path, bucket):
-    running = msgspec.structs.replace(ROUNDS.running, exchange="on")
-    ladders = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=900), running=running)
-    rows = run(ladders, tmp_path / "plain")
-    interrupted(kept_at("gs://bucket", ladders), tmp_path / "run", 300)
-    bucket.asked.clear()
-    assert resume(tmp_path / "run") == rows
-    assert "get" in bucket.asked
-
-
-@pytest.mark.chaos
 def test_a_killed_campaign_goes_on_from_another_folder(tmp_path, plain):
     """Through the command line, with processes: kill -9 of all of them, and on in a new process."""
     spec, directory, elsewhere = tmp_path / "spec.toml", tmp_path / "run", tmp_path / "elsewhere"

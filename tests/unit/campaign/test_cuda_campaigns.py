@@ -58,19 +58,3 @@ def test_a_campaign_that_is_stopped_and_resumed_has_the_rows_of_undisturbed_chai
     compared = load_benchmark(ROOT / "benchmarks" / "gpu" / "campaigns.py")
     monkeypatch.setattr(compared, "cuda_engine", lambda number: engine)
     assert compared.differing(tmp_path / "run") == (sum(log.rows for log in state.chains.values()), 0)
-
-
-def test_a_ladder_that_is_stopped_and_resumed_has_the_rows_of_an_undisturbed_one(tmp_path, engine):
-    running = msgspec.structs.replace(SPEC.running, exchange="on", deterministic=True)
-    spec = msgspec.structs.replace(SPEC, running=running)
-    with Campaign.open(spec, tmp_path / "whole") as campaign:
-        whole = campaign.run()
-    with Campaign.open(spec, tmp_path / "run") as campaign:
-        run_until(campaign, 200)
-    for updates in (400, 600):
-        with Campaign.resume(tmp_path / "run") as campaign:
-            run_until(campaign, updates)
-    with Campaign.resume(tmp_path / "run") as campaign:
-        state = campaign.run()
-    assert all(log.ladder for log in whole.chains.values())
-    assert state.digest() == whole.digest()

@@ -29,7 +29,7 @@ def measured(model, betas, rows, *, seed=1, starts=("hot", "cold"), warm=600):
     for i, beta in enumerate(betas):
         chains.add(beta, starts[i % len(starts)])
     chains.advance(range(len(betas)), warm)
-    plaquette, loop, _ = chains.advance(range(len(betas)), rows)
+    plaquette, loop = chains.advance(range(len(betas)), rows)
     return [
         loop_series(b, DIMS, plaquette[:, i], loop[:, i].astype(complex), starts[i % len(starts)])
         for i, b in enumerate(betas)

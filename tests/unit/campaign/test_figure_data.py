@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.figure_data import compared_campaign
-from metalforge.campaign.report.figure_data_of_chains import memory_of, plane_of, swaps_of
+from metalforge.campaign.report.figure_data_of_chains import memory_of, plane_of
 from metalforge.campaign.report.figure_data_of_run import (
     MOST_BARS,
     joules_lines,
@@ -16,7 +16,6 @@ from metalforge.campaign.report.figure_data_of_run import (
     silicon_figure,
 )
 from metalforge.campaign.report.figures import draw_all
-from metalforge.campaign.report.figures_of_run import draw_run
 from metalforge.campaign.report.result import Results
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import EMULATED_NPU, BlockDone, Resumed, StageEdge, StageNode
@@ -24,7 +23,7 @@ from metalforge.dashboard.following import Followed
 from metalforge.dashboard.payloads import chain_sent, encoded, machine_sent, transition_sent
 from reference.campaigns import BEGAN, records_of, spec_of
 from reference.dashboard_pages import campaign
-from reference.watched_campaigns import JOURNAL, ON_0, ON_1, SAMPLES, SCREEN, STEER, graph, ladder, lines_of, watched
+from reference.watched_campaigns import JOURNAL, ON_0, ON_1, SAMPLES, SCREEN, STEER, graph, lines_of, watched
 
 
 def sent_of(folder, records):
@@ -100,19 +99,6 @@ def test_campaigns_beside_each_other_are_the_same_in_report_and_page(both):
     assert sent["line"][1].startswith(f"\u03b2c = {sent['quoted']}")
     assert sent["line"][2] == str(followed.state.trajectories)
     assert (sent["line"][4], sent["line"][5]) == ("not known", f"cpu:0; cpu:1; {EMULATED_NPU}")
-
-
-def test_swaps_of_a_ladder_are_the_same_in_report_and_page(tmp_path):
-    followed = sent_of(tmp_path, ladder())
-    sent = plain(chain_sent(followed, "c0001"))["swaps"]
-    (shown,) = [d.figure for d in draw_run(Results(followed.state)) if d.name == "swaps"]
-    (axis,) = shown.axes
-    assert points(axis) == sent["places"]
-    assert (sent["chains"], sent["coordinates"]) == (["c0000", "c0001", "c0002"], [5.67, 5.69, 5.71])
-    assert sorted(row[0] for row in sent["places"]) == [0, 1, 2]
-    assert all(0.2 < rate < 0.8 for rate in sent["rates"])
-    alone = followed.state.chains["c0000"]
-    assert swaps_of([alone]) is None
 
 
 def test_a_chain_that_is_short_or_stuck_has_no_memory_and_an_empty_one_no_plane():

@@ -9,7 +9,6 @@ import pytest
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.ladder import unpacked
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.store.directory import DirectoryError
 from metalforge.campaign.store.journal import Journal
@@ -98,7 +97,6 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_its_target_stays(name, cop
 
 
 READERS = {
-    "checkpoint of a ladder": lambda path: unpacked(path, ["c0000", "c0001"]).__enter__(),
     "journal": read_journal,
     "spec": load_spec,
     "device profile": load_profile,

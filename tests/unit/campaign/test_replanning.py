@@ -80,44 +80,6 @@ def test_the_end_has_nothing_after_it_and_what_is_wrong_is_said(rounds):
         counterfactual(rounds, 1, until, "nobody")
 
 
-@pytest.fixture(scope="module")
-def ladder(tmp_path_factory):
-    spec = msgspec.structs.replace(
-        ROUNDS,
-        name="ladder",
-        budget=Budget(trajectories=2000),
-        running=msgspec.structs.replace(ROUNDS.running, exchange="on"),
-    )
-    directory = tmp_path_factory.mktemp("ladder") / "run"
-    with Campaign.open(spec, directory) as campaign:
-        campaign.run()
-    return directory / JOURNAL
-
-
-@pytest.mark.parametrize("at", [1, 60])
-def test_ladders_run_as_they_were_with_whoever_looks_at_results(ladder, at):
-    found = counterfactual(ladder, at, None, ROUNDS.steering.steerer)
-    was = [beta for visit in visits_after(ladder, at) for beta in visit.coordinates]
-    assert [visit.coordinate for visit in found.visits] == was
-    assert all(visit.exact for visit in found.visits)
-    assert found.own_again == len(was) > 0
-    for volume in found.systems:
-        assert volume.reason or volume.other == pytest.approx(volume.was)
-
-
-def test_whoever_does_not_look_has_single_chains_for_the_work_of_a_ladder(ladder):
-    found = counterfactual(ladder, 1, None, "uniform")
-    ladders = visits_after(ladder, 1)
-    assert len(found.visits) == sum(visit.rungs for visit in ladders)
-    planned = [visit for visit in found.visits if visit.coordinate is not None]
-    assert {visit.by for visit in planned} == {"uniform"}
-    assert all("ladder" not in visit.reason for visit in planned)
-    assert len({visit.chain for visit in planned}) > 1
-    assert any(visit.chi for visit in planned)
-    spent = sum(visit.updates for visit in planned)
-    assert spent == pytest.approx(sum(visit.rungs * visit.updates for visit in ladders), rel=0.05)
-
-
 def test_particles_are_not_reweighted_and_that_is_said(tmp_path):
     with Campaign.open(msgspec.structs.replace(PARTICLES, budget=Budget(trajectories=20)), tmp_path / "run") as one:
         one.run()

@@ -6,10 +6,8 @@ from functools import partial
 from math import prod
 
 import msgspec
-import numpy as np
 import pytest
 
-from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.report.sections_of_run import updates_by_lane
 from metalforge.campaign.running import lanes, producer_lane
 from metalforge.campaign.running.campaign import Campaign
@@ -299,23 +297,6 @@ def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, card):
     assert not state.migrations
     again = run_resumed(tmp_path / "run")
     assert again.trajectories == state.trajectories
-
-
-def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, card):
-    seen = []
-    for substrate in ("cuda:0", "cpu"):
-        running = Running(block=30, producers=1, deterministic=True, exchange="on", substrate=substrate)
-        spec = msgspec.structs.replace(
-            WIDE, running=running, steering=Steering(visit=60, initial=4), budget=Budget(trajectories=600)
-        )
-        state = run(spec, tmp_path / substrate.replace(":", ""))
-        first = ladders_of(state.chains.values())[0]
-        replicas = np.array([log.column("replica", measured=False) for log in first])
-        assert np.array_equal(np.sort(replicas, axis=0)[:, 5], np.arange(len(first)))
-        assert np.any(replicas[:, :-1] != replicas[:, 1:])
-        seen.append({log.id: (log.coordinate, log.digest, tuple(replicas[k])) for k, log in enumerate(first)})
-    assert len(first) in card.sizes
-    assert seen[0] == seen[1]
 
 
 def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, card):

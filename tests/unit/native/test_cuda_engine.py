@@ -29,7 +29,6 @@ from metalforge.lattice import (
     pion_correlator,
 )
 from metalforge.lattice.batch import ChainBatch
-from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.solvers import multishift_cg
@@ -269,42 +268,6 @@ def test_chains_go_on_from_checkpoints_of_every_stretch_in_any_company(engine, c
 
 STRETCH = 3
 """Updates between two checkpoints."""
-
-
-def test_ladders_of_a_batch_exchange_as_they_do_alone(engine, cpu):
-    """Two ladders of four; the second and third stretch go on where the first ended."""
-    if hasattr(engine.card, "launches"):
-        engine.card.cache_bytes = 100_000
-    ladders = [[ladder_of(x, first) for first in (0, 10)] for x in (cpu, engine)]
-    for ladder in ladders[0]:
-        for _ in range(24):
-            ladder.step()
-    mine = ladders[1]
-    chains = [run.chain for ladder in mine for run in ladder.runs]
-    batch = ChainBatch(chains, rungs=4)
-    for _ in range(3):
-        batch.start(8)
-        found = batch.collect()
-        for i, ladder in enumerate(mine):
-            own = slice(4 * i, 4 * i + 4)
-            for run, (columns, replicas) in zip(ladder.runs, ladder.sort(found[own], batch.chains[own]), strict=True):
-                run.extend(columns, replicas)
-    batch.bring_back()
-    for one, other in zip(*ladders, strict=True):
-        assert len({tuple(run.log.columns["replica"]) for run in one.runs}) == 4
-        for alone, together in zip(one.runs, other.runs, strict=True):
-            assert alone.log.columns["replica"] == together.log.columns["replica"]
-            assert np.allclose(alone.log.columns["plaquette"], together.log.columns["plaquette"], atol=1e-13, rtol=0)
-            assert alone.chain.spec.beta == together.chain.spec.beta
-            assert same_links(alone.chain.field, together.chain.field)
-    with pytest.raises(SpecError, match="whole"):
-        ChainBatch(chains[:6], rungs=4)
-
-
-def ladder_of(engine, first):
-    specs = [spec_of("heatbath", (4, 4, 4, 2), beta=5.0 + 0.05 * n, seed=3, stream=first + n) for n in range(4)]
-    names = ("plaquette", "polyakov_re", "polyakov_im", "replica")
-    return ReplicaLadder([ChainRun(Chain(spec, engine=engine), WarmUp(total=0), names) for spec in specs])
 
 
 def test_a_batch_takes_other_couplings_on_the_way(engine, cpu):

@@ -329,19 +329,6 @@ def test_unfit_input_is_refused_in_words(call, message):
         call()
 
 
-def test_blocks_of_one_time_in_a_group_are_one_block_with_one_weight():
-    rng = np.random.default_rng(99)
-
-    def joined(group):
-        runs = [ChainRows(1.0, rng.normal(40, 5, 600), rng.normal(size=600), 1.0, 10, group) for _ in range(4)]
-        return join(runs, np.random.default_rng(1), 20)
-
-    alone, together = joined(""), joined("ladder")
-    assert alone.n_blocks(1.0) == pytest.approx(alone.n_single_blocks(1.0))
-    assert together.n_single_blocks(1.0) == pytest.approx(4 * together.n_blocks(1.0), rel=0.02)
-    assert together.n_blocks(1.0) == pytest.approx(60, rel=0.05)
-
-
 def test_rows_at_the_ends_weigh_as_much_as_the_bins_they_are_in():
     """There are rows beyond the mean of the outermost bin; one of them once weighed as much as all others together."""
     rng = np.random.default_rng(8)

@@ -26,15 +26,13 @@ from numpy.typing import NDArray
 from metalforge.core import one_thread
 from metalforge.statistics import NotLocated
 
-from .phases import Shape, phase_changes, shape_at
+from .phases import Shape, crossings, shape_at
 from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
 from .transition import Located, Transition, locate
 
 Floats = NDArray[np.float64]
 NOT_APPLICABLE = "not applicable"
-EXCHANGE = "exchange"
-"""The start of a want that no single chain fulfils: chains that exchange couplings."""
 AT_PEAK = 0.35
 """Distance from the peak, in its half width, within which a chain is *at* it: chi is then above 0.85 of its height."""
 MIN_CROSSINGS = 20.0
@@ -45,10 +43,6 @@ MIN_EFFECTIVE = 100.0
 MIN_BLOCKS = 150.0
 """Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors
 of campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
-JOINT = 3.0
-"""How often a block of time of a ladder counts at most: it holds one of each replica, and errors are from such blocks,
-so that fifty of them are needed whatever they hold: of so many the spread, and with it the error, is known to a
-tenth."""
 MAX_PULL = 4.0
 """Largest disagreement of a chain with the curve, in standard errors, where up to 20 chains are compared."""
 FALSE_ALARM = 1 / 800
@@ -57,15 +51,6 @@ JUDGED_TAU = 20.0
 """Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
 MIN_OVERLAP = 0.1
 """Overlap of neighbours within the peak's width: 5 % of the samples of either are typical for the other."""
-
-
-SLOW = 500.0
-"""Updates per crossing beyond which chains do not tunnel: the crossings needed would take ten thousand updates."""
-DOUBT = 0.05
-"""Probability of as few crossings as were seen, at one in so many updates, below which chains do not tunnel."""
-APART = 3.0
-"""Distance of the order parameter at the ends of the range, in its standard deviations there, from which there are two
-phases to sit in."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,28 +137,25 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
     except NotLocated as problem:
         reason, *hint = str(problem).splitlines()
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
-        wants = _apart(points) if visited.holds else ()
-        return Finding(transition=None, reason=reason, evidence=(visited, nowhere), wants=wants)
-    weighed = _weigh(found, points)
+        return Finding(transition=None, reason=reason, evidence=(visited, nowhere))
+    weighed = _weigh(found)
     return msgspec.structs.replace(weighed, evidence=(visited, *weighed.evidence))
 
 
-def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
+def _weigh(found: Located) -> Finding:
     """Return what was found with all items of evidence but that of the plan."""
     peak, pulls = found.transition, found.pulls
     near = [chain for chain in found.chains if abs(chain.coordinate - peak.result) <= peak.width]
     shape = shape_at(found.joint, found.chains, peak.result)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
-    crossings = phase_changes([chain.point for chain in near], points, *shape.thresholds)
-    changes, slow = _crossings(found, crossings, shape, order, points)
+    count = sum(crossings(chain.order, *shape.thresholds) for chain in near)
     joined = _overlap(peak, near)
-    blocks = min(found.joint.n_single_blocks(peak.result), JOINT * peak.n_blocks)
     items = [
         *around,
-        changes,
+        _crossings(peak, count, shape, order),
         at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near {peak.result:.5g}"),
-        at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near {peak.result:.5g}"),
+        at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near {peak.result:.5g}"),
         _largest("pull of chi", found, pulls.chi),
         _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
         _shares(found),
@@ -184,10 +166,10 @@ def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
         transition=peak,
         reason="",
         evidence=tuple(items),
-        wants=(*wants, *slow),
+        wants=wants,
         located=found,
         overlap=float(joined.value),
-        crossings=crossings,
+        crossings=count,
     )
 
 
@@ -239,62 +221,14 @@ def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
     return Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=text)
 
 
-def _crossings(
-    found: Located, count: int, shape: Shape, order: str, points: Sequence[PointSeries]
-) -> tuple[Evidence, tuple[Want, ...]]:
-    """Return the item of crossings, and whether chains should exchange couplings because of them."""
-    peak, (low, high) = found.transition, shape.thresholds
+def _crossings(peak: Transition, count: int, shape: Shape, order: str) -> Evidence:
+    """Return the item of crossings."""
+    low, high = shape.thresholds
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"
-        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
-    help = f"longer chains near {peak.result:.5g}, or exchange; {where}"
-    pays = exchange_pays([p for p in points if abs(p.coordinate - peak.result) <= peak.width], points, low, high)
-    want = Want(coordinate=peak.result, reach=peak.width, start=EXCHANGE, item=name)
-    return at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
-
-
-def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> bool:
-    """Return whether chains should exchange couplings, by how often those `near` the peak crossed alone.
-
-    They may do so rarely by chance: alone they go on until as few crossings would come in one case of twenty if there
-    were one in 500 updates. Ladders are then on trial until they had as many updates, and go on where they had more
-    crossings per update.
-    """
-    from scipy.special import pdtr
-
-    alone = [p for p in near if not p.ladder]
-    ladders = [p for p in points if p.ladder]
-    updates, tried = (sum(p.energy.size for p in chains) for chains in (alone, ladders))
-    count, moved = (phase_changes(chains, points, low, high) for chains in (alone, ladders))
-    if not ladders:
-        return bool(pdtr(count, updates / SLOW) < DOUBT)
-    return tried < updates or moved * updates > count * tried
-
-
-def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
-    """Return that chains should exchange couplings where no peak is found because they do not leave their phases.
-
-    The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed. At
-    couplings delta from the transition the other phase has a part exp(-delta dE) in the weight, with dE the distance of
-    the phases in E: only chains with delta dE < 2 on either side can be expected to cross.
-    """
-    chains = sorted((p for p in points if p.energy.size), key=lambda p: p.coordinate)
-    if len(chains) < 2:
-        return ()
-    first, last = chains[0].order, chains[-1].order
-    low, distance = float(first.mean()), float(last.mean() - first.mean())
-    if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
-        return ()
-    below = max((p for p in chains if p.order.mean() < low + distance / 2), key=lambda p: p.coordinate)
-    above = min((p for p in chains if p.order.mean() >= low + distance / 2), key=lambda p: p.coordinate)
-    middle, reach = (
-        (below.coordinate + above.coordinate) / 2,
-        2 / max(abs(float(below.energy.mean() - above.energy.mean())), 1e-300),
-    )
-    near = [p for p in chains if abs(p.coordinate - middle) <= reach]
-    pays = exchange_pays(near, chains, low + distance / 3, low + 2 * distance / 3)
-    return (Want(coordinate=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text)
+    return at_least(name, count, MIN_CROSSINGS, f"longer chains near {peak.result:.5g}; {where}")
 
 
 # -- agreement ------------------------------------------------------------------------------------------------------

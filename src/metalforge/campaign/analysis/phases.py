@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from metalforge.statistics import Joint, pooled_tau
 
 from .selection import MeasuredChain
-from .series import PointSeries
 
 Floats = NDArray[np.float64]
 TWO_PEAKS = 0.7
@@ -146,29 +145,6 @@ def crossings(order: Floats, low: float, high: float) -> int:
     return transits(order, low, high).size
 
 
-def phase_changes(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> int:
-    """Return how often some of the chains crossed; those of ladders along their replicas, at all couplings.
-
-    By coupling, a ladder crosses whenever replicas swap: that moves a configuration and makes none.
-    """
-    tracks = [point.order for point in near if not point.ladder]
-    for ladder in {point.ladder for point in near} - {""}:
-        tracks += replica_tracks([point for point in points if point.ladder == ladder])
-    return sum(crossings(track, low, high) for track in tracks)
-
-
-def replica_tracks(rungs: Sequence[PointSeries]) -> list[Floats]:
-    """Return the order parameter along each replica of a ladder, in time; where its coupling is not here, a gap."""
-    replicas = np.array([point.replica for point in rungs])
-    orders = np.array([point.order for point in rungs])
-    tracks = []
-    for replica in np.unique(replicas):
-        here = replicas == replica
-        times = np.flatnonzero(here.any(axis=0))
-        tracks.append(np.asarray(orders[here.argmax(axis=0)[times], times], dtype=np.float64))
-    return tracks
-
-
 def remembering(
     joint: Joint, chains: Sequence[MeasuredChain], coordinate: float, width: float
 ) -> tuple[list[MeasuredChain], list[PhaseTrack], float | None]:
@@ -179,19 +155,15 @@ def remembering(
     """
     shape = shape_at(joint, chains, coordinate)
     near = [chain for chain in chains if abs(chain.coordinate - coordinate) <= width]
-    count = phase_changes([c.point for c in near], [c.point for c in chains], *shape.thresholds)
+    count = sum(crossings(chain.order, *shape.thresholds) for chain in near)
     if not shape.two_phases or count < FEWEST:
         return list(chains), _in_one_phase(joint, chains), None
     upper = [sides(chain.order, *shape.thresholds) for chain in chains]
     inside = [(c.order < shape.thresholds[0]) | (c.order > shape.thresholds[1]) for c in chains]
     slow, fast = _between(joint, chains, upper, shape), _within(joint, chains, upper, inside)
-    # A ladder remembers at least as long as its couplings do together (`selection`).
-    together = sum(chain.energy.size for chain in near) / (2 * count)
     known, tracks = [], []
     for chain, above, there, between, within in zip(chains, upper, inside, slow, fast, strict=True):
-        if chain.point.ladder:
-            between = max(together, chain.tau) if chain in near else chain.tau
-        known.append(chain.remembering(between if chain.point.ladder else max(between, *within)))
+        known.append(chain.remembering(max(between, *within)))
         tracks.append(PhaseTrack(above, there, between, within))
     return known, tracks, count**-0.5
 
@@ -212,8 +184,7 @@ def _between(
         np.concatenate([chain.energy for chain in chains]),
         np.array([chain.coordinate for chain in chains]),
     )
-    # Chains of a ladder change their phase by swaps, too: they say nothing of it.
-    weight = [np.full(c.energy.size, 0.0 if c.point.ladder else 1 / (2 * c.tau)) for c in chains]
+    weight = [np.full(c.energy.size, 1 / (2 * c.tau)) for c in chains]
     crossed = [np.zeros_like(one) for one in weight]
     for chain, rows, one in zip(chains, weight, crossed, strict=True):
         middle = transits(chain.order, *shape.thresholds)

@@ -62,7 +62,7 @@ class MeasuredChain:
 
     def rows(self, block: int = 1) -> ChainRows:
         """Return the chain as reweighting takes it."""
-        return ChainRows(self.coordinate, self.energy, self.order, self.tau, block, self.point.ladder)
+        return ChainRows(self.coordinate, self.energy, self.order, self.tau, block)
 
     def remembering(self, tau: float) -> "MeasuredChain":
         """Return the chain with another tau_int, and the error of chi that goes with it."""
@@ -83,10 +83,8 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
         raise NotLocated("no chain was measured\nhint: measure at a few places across the range first")
     left, kept = [], []
     for p in sorted(points, key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1]))):
-        reason = f"fewer than {FEWEST_ROWS} rows" if p.energy.size < FEWEST_ROWS else ""
-        if p.superseded:
-            reason = "from before chains exchanged couplings: it may never have tunnelled"
-        if reason:
+        if p.energy.size < FEWEST_ROWS:
+            reason = f"fewer than {FEWEST_ROWS} rows"
             left.append(LeftOutChain(coordinate=p.coordinate, rows=p.energy.size, reason=reason))
         else:
             kept.append(p)
@@ -107,20 +105,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
             left.append(chain.leave_out("every row is the same: the chain is stuck"))
         else:
             usable.append(chain)
-    return _remembering_together(usable), left
-
-
-def _remembering_together(chains: list[MeasuredChain]) -> list[MeasuredChain]:
-    """Return the chains, those of a ladder with at least tau_int of what all its couplings say together.
-
-    A swap moves a configuration from one coupling to the next and makes a series of either look shorter of memory than
-    the ladder is; the mean over all couplings does not know of swaps.
-    """
-    taus = {}
-    for name in {chain.point.ladder for chain in chains} - {""}:
-        together = np.mean([chain.order for chain in chains if chain.point.ladder == name], axis=0)
-        taus[name] = float(pooled_tau(np.zeros(1), [together], 1.0)[0])
-    return [c.remembering(t) if (t := taus.get(c.point.ladder, 0.0)) > c.tau else c for c in chains]
+    return usable, left
 
 
 def measured_chi(order: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
@@ -181,13 +166,11 @@ def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
 
 
 def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
-    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share the longest.
+    """Return the block length of each chain, 3 tau_int, at most the chain.
 
     Blocks are longer where there would be more than thousands of them.
     """
-    ladders = {chain.point.ladder for chain in chains} - {""}
-    shared = {name: max(c.tau for c in chains if c.point.ladder == name) for name in ladders}
-    taus = [shared.get(chain.point.ladder, chain.tau) for chain in chains]
+    taus = [chain.tau for chain in chains]
     blocks = sum(chain.energy.size / (BLOCK_TAU * tau) for tau, chain in zip(taus, chains, strict=True))
     longer = BLOCK_TAU * max(1.0, blocks / MOST_BLOCKS)
     return [max(1, min(int(np.ceil(longer * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)]

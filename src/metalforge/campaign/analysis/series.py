@@ -25,16 +25,9 @@ class PointSeries(NamedTuple):
     """Where the chain began, where that is known."""
     chain: str = ""
     """What the chain is called, where it has a name."""
-    ladder: str = ""
-    """The ladder with whose chains it exchanges couplings: rows of one ladder stand beside each other in time."""
-    replica: Floats | None = None
-    """Which replica of the ladder made each row."""
-    superseded: bool = False
-    """Whether its system has exchanged couplings since, because chains such as this one did not tunnel."""
     order_name: str = "the order parameter"
     """How `order` is called in sentences."""
 
     def up_to(self, rows: int | None) -> "PointSeries":
         """Return the first rows of it; None is all."""
-        replica = None if self.replica is None else self.replica[:rows]
-        return self._replace(energy=self.energy[:rows], order=self.order[:rows], replica=replica)
+        return self._replace(energy=self.energy[:rows], order=self.order[:rows])

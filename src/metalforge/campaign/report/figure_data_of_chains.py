@@ -1,6 +1,6 @@
 """What figures of chains show, as data: histories, a complex plane, memory, swaps, and what a peak rests on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,8 +11,6 @@ from metalforge.campaign.analysis.evidence import MIN_OVERLAP, Finding
 from metalforge.campaign.analysis.phases import Shape, shape_at, transits
 from metalforge.campaign.analysis.selection import neighbours, overlap
 from metalforge.campaign.analysis.transition import Located
-from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.theory import System
 from metalforge.statistics import MIN_LENGTH, autocorrelation, gamma_method
 
@@ -80,41 +78,6 @@ def memory_of(order: Floats) -> ChainMemory | None:
     found = gamma_method(order)
     rho = autocorrelation(order)[: max(SHORTEST_MEMORY, 2 * found.window) + 1]
     return ChainMemory(rho, found.window, found.tau_int, found.tau_int_error)
-
-
-class LadderSwaps(ResultPart, frozen=True, kw_only=True):
-    """How the replicas of a ladder moved: `places` has for each the coupling that it held at each of `update`.
-
-    `rates` are the shares of accepted swaps between neighbouring couplings.
-    """
-
-    system: System
-    chains: tuple[str, ...]
-    coordinates: tuple[float, ...]
-    rates: Floats
-    round_trips: float
-    updates: int
-    update: NDArray[np.int64]
-    places: NDArray[np.int64]
-
-
-def swaps_of(rungs: Sequence[ChainLog]) -> LadderSwaps | None:
-    """Return the swaps of a ladder; None before there are two updates to compare, and for a chain alone."""
-    seen = traffic_of(rungs) if len(rungs) > 1 else None
-    if seen is None:
-        return None
-    update = np.unique(np.linspace(0, seen.updates - 1, min(STEPS, seen.updates)).astype(np.int64))
-    who = np.array([chain.column("replica")[: seen.updates][update] for chain in rungs])
-    return LadderSwaps(
-        system=rungs[0].system,
-        chains=tuple(chain.id for chain in rungs),
-        coordinates=tuple(chain.coordinate for chain in rungs),
-        rates=seen.rates,
-        round_trips=seen.round_trips,
-        updates=seen.updates,
-        update=update,
-        places=np.argsort(who, axis=0),
-    )
 
 
 class SupportingChain(ResultPart, frozen=True, kw_only=True):

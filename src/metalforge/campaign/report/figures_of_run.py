@@ -1,13 +1,11 @@
-"""The figures of how a campaign went: updates, errors, decisions, swaps, the pipeline, and when silicon worked."""
+"""The figures of how a campaign went: updates, errors, decisions, the pipeline, and when silicon worked."""
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.state import CampaignState
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data_of_chains import LadderSwaps, swaps_of
 from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
 from .result import Results
 from .words import system_math
@@ -28,26 +26,12 @@ def draw_run(shown: Results) -> list[Drawn]:
         made.append(_error(state))
     if state.visits:
         made.append(_timeline(state))
-    if ladders := [swaps for rungs in ladders_of(state.chains.values()) if (swaps := swaps_of(rungs)) is not None]:
-        made.append(_swaps(ladders, shown.words.coordinate))
     if (graph := pipeline_figure(state)) is not None and graph.edges:
         made.append(_pipeline(graph))
     silicon = silicon_figure(state)
     if any(lane.began for lane in silicon.lanes):
         made.append(_silicon(silicon))
     return made
-
-
-def _swaps(ladders: list[LadderSwaps], coordinate: str) -> Drawn:
-    figure, axes = axes_of(len(ladders), 1, (8.2, 2.3 * len(ladders) + 0.4))
-    for axis, shown in zip(axes, ladders, strict=True):
-        for replica, places in enumerate(shown.places):
-            axis.step(shown.update, places, where="post", color=COLOURS[replica % len(COLOURS)], lw=0.9)
-        rates = ", ".join(f"{rate:.2f}" for rate in shown.rates)
-        axis.set_yticks(range(len(shown.coordinates)), [f"{at:.4f}" for at in shown.coordinates], fontsize=8)
-        axis.set(ylabel=coordinate, xlim=(0, max(shown.updates, 1)), xlabel="measured update")
-        axis.set_title(f"{system_math(shown.system)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
-    return drawn("swaps", figure)
 
 
 def _updates(shown: Results) -> Drawn:

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from html import escape
 
-from metalforge.campaign.chain_log import ladders_of
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.store.records import EnergySpent
 from metalforge.core import Modelled, Quantity
 from metalforge.statistics import with_error
 
 from .decisions import LARGEST_Z, decision_counts, faults_of, warmup_checks, why_not
-from .figure_data_of_chains import swaps_of
 from .html import Raw, bar, details, listing, note, paragraph, section, table, titled
 from .result import Results
 from .spec_text import spec_text
@@ -61,7 +59,7 @@ def decisions_section(shown: Results, figures: Figures) -> str:
 
 
 def _tables(shown: Results, figures: Figures) -> Iterator[str]:
-    """Give expected peaks, exchange of couplings, heads, ends of warm-ups, and blocks that were thrown away."""
+    """Give expected peaks, heads, ends of warm-ups, and blocks that were thrown away."""
     state, words = shown.state, shown.words
     yield titled(
         "Where the peak was expected",
@@ -79,24 +77,6 @@ def _tables(shown: Results, figures: Figures) -> Iterator[str]:
             for d in state.decisions
             if d.what == PEAK_PRIOR and d.system and d.value is not None and d.width is not None
         ],
-    )
-    ladders = [seen for rungs in ladders_of(state.chains.values()) if (seen := swaps_of(rungs)) is not None]
-    yield titled(
-        "Exchange of couplings",
-        say("sections.exchange"),
-        (words.system, words.coordinate, ">replicas", ">updates each", "rates", ">round trips"),
-        [
-            (
-                system_text(seen.system),
-                f"{seen.coordinates[0]:g} .. {seen.coordinates[-1]:g}",
-                len(seen.chains),
-                seen.updates,
-                ", ".join(f"{rate:.2f}" for rate in seen.rates),
-                f"{seen.round_trips:g}",
-            )
-            for seen in ladders
-        ],
-        figures.get("swaps", ""),
     )
     yield titled(
         "Heads of the conductor",

@@ -69,22 +69,17 @@ class Estimator(Closing):
 def write_estimates(book: Book) -> None:
     """Write an estimate for every system that has been updated since its last one."""
     for system in book.state.spec.theory.systems:
-        exchanging = book.state.exchanging(system)
-        if _write_estimate(book, system) and book.state.exchanging(system) != exchanging:
-            _write_estimate(
-                book, system, again=True
-            )  # the exchange of couplings began or ended: other chains count now
+        _write_estimate(book, system)
 
 
-def _write_estimate(book: Book, system: System, *, again: bool = False) -> bool:
-    """Write an estimate of a system unless nothing has changed since the last one; return whether it was written."""
+def _write_estimate(book: Book, system: System) -> None:
+    """Write an estimate of a system unless nothing has changed since the last one."""
     with book.reading() as state:
         complete = state.spec.running.deterministic
         made = sum(c.complete for c in state.chains.values()) if complete else state.trajectories
         known = state.last_look(system)
-        if known is not None and known.trajectories == made and not again:
-            return False
+        if known is not None and known.trajectories == made:
+            return
         estimate = state.spec.theory.analysis.estimator(state, system)
     if estimate is not None:
         book.write(estimate(made))
-    return estimate is not None

@@ -10,8 +10,6 @@ depend on what was measured and not on which chain was faster.
 from collections.abc import Callable, Sequence
 from math import ceil
 
-import msgspec
-
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.spec import CampaignSpec
@@ -130,8 +128,6 @@ class Planner:
         return volleys
 
     def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
-        if block.rung:
-            return []  # the first chain of a ladder, whose block comes last, speaks for all of them
         if block.lost and not self.lost:
             self.lost[lane.who.substrate] = block.lost
         if self.lost:
@@ -146,14 +142,12 @@ class Planner:
         self._hungry.add(lane.place)
         if block.fault and not given_up:
             self._held.pop(block.chain, None)
-            given = Decided(what="abandoned", step=block.step, by="validator", reason=block.fault)
-            together = self.state.together(block.chain)
-            self._book.write(*(msgspec.structs.replace(given, chain=chain.id) for chain in together))
+            given = Decided(what="abandoned", chain=block.chain, step=block.step, by="validator", reason=block.fault)
+            self._book.write(given)
             self._end_if_all_fail(block.fault)
         orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
         if block.done:
-            for chain in self.state.together(block.chain):
-                self._tell(chain)
+            self._tell(self.state.chains[block.chain])
             self._news = True
         if over := block.done or self.state.chains[block.chain].abandoned:
             lane.visits.pop(block.visit, None)
@@ -184,7 +178,7 @@ class Planner:
         """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows."""
         if not self.spec.theory.tuned or not self.spec.running.rewire:
             return []
-        if not (decided := refusals(self.state.together(block.chain), block.step)):
+        if not (decided := refusals([self.state.chains[block.chain]], block.step)):
             return []
         self._book.write(*decided)
         substrate = lane.who.substrate
@@ -204,7 +198,7 @@ class Planner:
                 continue
             lane = self._lane(visit.substrate, visit.system)
             wanted = self._plan.usual(lane.who)
-            updates = self._plan.affordable(state, self._open(), fresh=True, wanted=wanted, rungs=visit.rungs)
+            updates = self._plan.affordable(state, self._open(), fresh=True, wanted=wanted)
             if updates is None:
                 continue
             new = in_place_of(visit, state, updates)
@@ -216,9 +210,9 @@ class Planner:
         """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
         chains = self.state.chains.values() if self._checks else ()
         lacking = [chain for chain in chains if chain.unchecked and not chain.abandoned]
-        orders = []  # one for the chains of a ladder, which share their visits
-        for visit, chain in {chain.visits[-1]: chain for chain in lacking}.items():
-            if visit not in self.state.open_visits:
+        orders = []
+        for chain in lacking:
+            if (visit := chain.visits[-1]) not in self.state.open_visits:
                 lane = self._lane(chain.substrate, chain.system)
                 lane.waiting.append(visit)
                 orders += self._order(visit, lane)
@@ -425,7 +419,7 @@ class Planner:
         known: tuple[ChainLog, ...] = ()
         if holder is None:
             with self._book.reading() as state:
-                known = tuple(log.snapshot() for log in state.together(chain))
+                known = (state.chains[chain].snapshot(),)
             self._held[chain] = lane
         assigned = self.state.visits[visit]
         return [

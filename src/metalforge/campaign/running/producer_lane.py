@@ -53,11 +53,11 @@ class ProducerLane:
 
     def load_of(self, visit: Assigned) -> float:
         """Return how much of it one visit keeps busy."""
-        return self.who.share(visit.system) * visit.rungs if self.wide else 1.0
+        return self.who.share(visit.system) if self.wide else 1.0
 
     def updates_of(self, visit: Assigned, block: int) -> int:
-        """Return the updates of one order, `block` unless it is wide: those of a ladder are shared by its replicas."""
-        return max(block, self.block) if self.wide else max(1, block // visit.rungs)
+        """Return the updates of one order: `block` unless the lane is wide."""
+        return max(block, self.block) if self.wide else max(1, block)
 
     def pace(self, wide: WideWork) -> None:
         """Make orders longer where volleys are short, and shorter where they are long."""

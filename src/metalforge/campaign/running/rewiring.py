@@ -106,7 +106,6 @@ def in_place_of(visit: Assigned, state: CampaignState, updates: int) -> Assigned
         stream=number,
         system=visit.system,
         coordinate=visit.coordinate,
-        coordinates=visit.coordinates,
         updates=updates,
         fresh=True,
         substrate=visit.substrate,

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf, prod
 from typing import Literal, NamedTuple
 
-from metalforge.campaign.analysis.evidence import EXCHANGE, Want
+from metalforge.campaign.analysis.evidence import Want
 from metalforge.campaign.chain_log import ChainLog, chain_name
 from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
@@ -23,13 +22,9 @@ from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.campaign.theory import Start, System
 from metalforge.core import ChainPlace, SpecError, Steerer, Suggestion
 
-from .couplings import by_couplings, couplings_of, first_rungs
 from .expecting import waits_for_scouts
 from .lengths import Lengths
 from .suggestions import AskAhead
-
-NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
-"""Said of visits after a trial of exchange that did not pay."""
 
 Sleep = Callable[[System], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
@@ -53,8 +48,6 @@ class Wish(NamedTuple):
     score: float = 0.0
     start: Start | Literal[""] = ""
     chain: ChainLog | None = None
-    coordinates: tuple[float, ...] = ()
-    """The couplings of a ladder, new or the one of `chain`."""
     asked: Suggestion | None = None
     """What a steerer said, where one was asked."""
     head: str = ""
@@ -63,11 +56,6 @@ class Wish(NamedTuple):
     """Where the visit would be without that answer; None for no visit."""
     by_head: bool = False
     """Whether the head decided where the visit is: see `suggestions`."""
-
-    @property
-    def rungs(self) -> int:
-        """Chains that are moved."""
-        return max(len(self.coordinates), 1)
 
 
 def _on_two_sides(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool:
@@ -100,14 +88,12 @@ def longest_warmup(spec: CampaignSpec) -> int:
 
 def check_budget(spec: CampaignSpec) -> None:
     """Raise where the budget has no room for the first visit of the campaign, and say how many updates that takes."""
-    budget, rungs = spec.budget.trajectories, max(map(partial(first_rungs, spec), spec.theory.systems))
-    warmup, visit = longest_warmup(spec), spec.steering.shortest
-    least = rungs * (warmup + visit)
+    budget, warmup, visit = spec.budget.trajectories, longest_warmup(spec), spec.steering.shortest
+    least = warmup + visit
     if budget is not None and budget < least:
-        chains = f"{rungs} chains that exchange couplings" if rungs > 1 else "a new chain"
         raise SpecError(
-            f"`budget.trajectories` must be at least {least} for this spec: {chains} may need {warmup} updates of "
-            f"warm-up, and the shortest visit measures {visit}{' of each' if rungs > 1 else ''}. Got {budget}\n"
+            f"`budget.trajectories` must be at least {least} for this spec: a new chain may need {warmup} updates of "
+            f"warm-up, and the shortest visit measures {visit}. Got {budget}\n"
             "hint: raise the budget, or lower `warmup.longest` or `steering.visit`"
         )
 
@@ -155,11 +141,7 @@ class VisitPlan:
         asked = {system: self._requested(system, chains, pending) for system in who.systems}
         need = {system: self._need(system, state, made) for system in who.systems}
         for system in sorted(who.systems, key=lambda d: (asked[d] is None, need[d])):
-            there = [
-                c
-                for c in chains
-                if c.system == system and not c.abandoned and (c.ladder or self._may_visit(c.coordinate))
-            ]
+            there = [c for c in chains if c.system == system and not c.abandoned and self._may_visit(c.coordinate)]
             here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
             waiting = [visit for visit in pending if visit.system == system]
             wish = asked[system] or self._wish(who, state, system, here, waiting, ahead, woken=woken)
@@ -170,11 +152,9 @@ class VisitPlan:
             chain = self._chain_for(wish, here, pending)
             wanted = self.usual(who)
             points = 1
-            if who.follows is None and not wish.coordinates:
+            if who.follows is None:
                 points = sum(self._points_left(made, volume) for volume in who.systems)
-            updates = self.affordable(
-                state, pending, fresh=chain is None, rungs=wish.rungs, wanted=wanted, points=points
-            )
+            updates = self.affordable(state, pending, fresh=chain is None, wanted=wanted, points=points)
             if updates is None and chain is None and (more := self._instead(here, pending)) is not None:
                 wish, chain = more, more.chain
                 updates = self.affordable(state, pending, fresh=False, wanted=wanted)
@@ -183,7 +163,7 @@ class VisitPlan:
                 continue
             born = {c.id for c in chains}
             coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
-            new = len(chains) + sum(visit.rungs for visit in coming)
+            new = len(chains) + len(coming)
             return self._assigned(who, state, wish, system, chain, updates, rounds=rounds, number=number, new=new)
         return nothing
 
@@ -220,7 +200,6 @@ class VisitPlan:
             score=wish.score,
             cheap=self._cheap_updates(state, system, wish, new, number) if chain is None else 0,
             start=wish.start if chain is None else "",
-            coordinates=wish.coordinates,
             head=wish.head,
             baseline=wish.baseline,
             by_head=wish.by_head,
@@ -252,14 +231,10 @@ class VisitPlan:
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
-        ladder = self._ladder(state, system, here, pending)
-        alone = [c for c in here if not c.ladder]
-        if ladder is None and (wanted := self._wanted(state, system, alone, pending)) is not None:
+        if (wanted := self._wanted(state, system, here, pending)) is not None:
             return wanted
         if self.sleep is not None and not woken and (why := self.sleep(system)) is not None:
             return Nothing("asleep", why, system)
-        if ladder is not None:
-            return ladder
         # A steerer looks elsewhere when a point is taken, under way or removed; it is told nothing outside its range.
         taken = [
             coordinate
@@ -287,21 +262,19 @@ class VisitPlan:
         self, system: System, found: Suggestion | None, here: Sequence[ChainLog], pending: Sequence[Assigned]
     ) -> Wish | None:
         """Return what follows from a steerer's suggestion: where it has none, more for the chain that has least."""
-        alone = [c for c in here if not c.ladder]
         if found is not None and self._may_visit(found.coordinate):
-            reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
             # A chain that has crossed over says no more of where it began: every visit of a crossing is a new chain.
             theory = self.spec.theory
             start = theory.start_of(len(here)) if theory.target == "crossing" else ""
             by = found.by or self.steerers[system].name
-            return Wish(found.coordinate, reason, by, score=found.score, start=start, asked=found)
+            return Wish(found.coordinate, found.reason, by, score=found.score, start=start, asked=found)
         why = "the steerer has no wish" if found is None else f"{found.coordinate:.5g} was removed"
-        return self._more(alone, pending, why)
+        return self._more(here, pending, why)
 
-    def _more(self, alone: Sequence[ChainLog], pending: Sequence[Assigned], why: str) -> Wish | None:
+    def _more(self, here: Sequence[ChainLog], pending: Sequence[Assigned], why: str) -> Wish | None:
         """Return a visit to the idle chain with the fewest updates; None where all are under way."""
         busy = {visit.chain for visit in pending}
-        least = min((c for c in alone if c.id not in busy), key=lambda c: (c.complete, c.id), default=None)
+        least = min((c for c in here if c.id not in busy), key=lambda c: (c.complete, c.id), default=None)
         if least is None:
             return None
         return Wish(least.coordinate, f"{why}: more for the chain that has least", "rule:least", chain=least)
@@ -309,10 +282,9 @@ class VisitPlan:
     def _instead(self, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return a visit to a chain that is there, where the budget has no room for the warm-up of a new one.
 
-        There is none for a crossing, whose chains are over once they have crossed, nor beside a ladder, where single
-        chains no longer count.
+        There is none for a crossing, whose chains are over once they have crossed.
         """
-        if self.spec.theory.target == "crossing" or any(c.ladder for c in here):
+        if self.spec.theory.target == "crossing":
             return None
         return self._more(here, pending, "the budget has no room for the warm-up of a new chain")
 
@@ -332,7 +304,7 @@ class VisitPlan:
         busy = {visit.chain for visit in pending}
         under_way = [(visit.coordinate, _start(visit, state)) for visit in pending]
         for want in look.wants:
-            if want.start == EXCHANGE or any(_serves(coordinate, start, want) for coordinate, start in under_way):
+            if any(_serves(coordinate, start, want) for coordinate, start in under_way):
                 continue
             reason = f"the evidence lacks {want.item}"
             if there := [c for c in here if _serves(c.coordinate, c.start, want) and c.id not in busy]:
@@ -342,23 +314,6 @@ class VisitPlan:
                 start: Start = "cold" if want.start == "cold" or (not want.start and len(here) % 2) else "hot"
                 return Wish(want.coordinate, reason, "evidence", start=start)
         return None
-
-    def _ladder(
-        self, state: CampaignState, system: System, here: Sequence[ChainLog], pending: Sequence[Assigned]
-    ) -> Wish | None:
-        """Return the next visit of a volume whose chains exchange couplings; None for one whose chains do not.
-
-        A ladder that nobody runs is continued; where all are under way, another one begins beside them.
-        """
-        plan = couplings_of(state, system, here)
-        if plan is None:
-            return None
-        busy = {visit.chain for visit in pending}
-        same = by_couplings(here).get(plan.coordinates, ())
-        if idle := [rungs[0] for rungs in same if rungs[0].id not in busy]:
-            least = min(idle, key=lambda c: (c.complete, c.id))
-            return Wish(least.coordinate, "more of its ladder", "exchange", chain=least, coordinates=plan.coordinates)
-        return Wish(plan.coordinates[0], plan.reason, "exchange", coordinates=plan.coordinates)
 
     def _follow(
         self, scout: System, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
@@ -379,14 +334,14 @@ class VisitPlan:
 
     def _chain_for(self, wish: Wish, here: Sequence[ChainLog], pending: Sequence[Assigned]) -> ChainLog | None:
         """Return the idle chain that a wish continues; None where it wants a new one."""
-        if wish.chain is not None or wish.start or wish.coordinates:
+        if wish.chain is not None or wish.start:
             return wish.chain
-        alone, busy = [c for c in here if not c.ladder], {visit.chain for visit in pending}
-        idle = [c for c in alone if c.id not in busy]
+        busy = {visit.chain for visit in pending}
+        idle = [c for c in here if c.id not in busy]
         if not idle:
             return None
         nearest = min(idle, key=lambda c: (abs(c.coordinate - wish.coordinate), c.id))
-        full = len(alone) >= self.spec.steering.most
+        full = len(here) >= self.spec.steering.most
         return nearest if full or self.spec.near(wish.coordinate, [nearest.coordinate]) else None
 
     def _may_visit(self, coordinate: float) -> bool:
@@ -415,7 +370,6 @@ class VisitPlan:
         *,
         fresh: bool,
         wanted: int,
-        rungs: int = 1,
         points: int = 1,
     ) -> int | None:
         """Return the updates of the next visit, as many as `wanted` within the budget; None where it has no room.
@@ -427,8 +381,8 @@ class VisitPlan:
             return wanted
         warmup = longest_warmup(self.spec)
         used = sum(chain.complete for chain in state.chains.values())
-        promised = sum(visit.rungs * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
-        left, before = (budget - used - promised) // rungs, warmup if fresh else 0
+        promised = sum(visit.updates + (warmup if visit.fresh else 0) for visit in pending)
+        left, before = budget - used - promised, warmup if fresh else 0
         least = self.spec.steering.shortest
         if left - before < least:
             return None
@@ -446,7 +400,7 @@ class VisitPlan:
         latest, theory = state.latest(system), self.spec.theory
         wanted = theory.cheap_updates(wish.coordinate, system, None if latest is None else latest.result)
         usual = min(self.spec.warmup.cheap, wanted)
-        if not usual or self.lengths is None or wish.coordinates:
+        if not usual or self.lengths is None:
             return usual
         place = ChainPlace(system, wish.coordinate, wish.start or theory.start_of(stream))
         return self.lengths.cheap(state, place, usual, visit)

@@ -112,8 +112,6 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     """Cheaper updates that a new chain begins with, where its theory has any."""
     start: Start = ""
     """Of a new chain; empty: as its theory has it, by its stream."""
-    coordinates: tuple[float, ...] = ()
-    """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
     n_steps: int = 0
     """Steps of a trajectory that a new chain begins with; 0: those of the spec."""
     instead_of: str = ""
@@ -130,11 +128,6 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     candidates: tuple[float, ...] = ()
     """Couplings that the steerer chose from, thinned, each with its `acquisition`; none where a rule placed it."""
     acquisition: tuple[float, ...] = ()
-
-    @property
-    def rungs(self) -> int:
-        """Chains that it moves: one, or those of a ladder."""
-        return max(len(self.coordinates), 1)
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):

@@ -1,4 +1,4 @@
-// One chain: histories with crossings, histogram, its complex plane, memory, and the swaps of its ladder.
+// One chain: histories with crossings, histogram, its complex plane and memory.
 import {at, make, number, systemText, words} from "./dom.js";
 import {figure, nothing} from "./figure.js";
 import {band, horizontal, path, plot, svg, vertical} from "./plot.js";
@@ -28,7 +28,6 @@ export function chain(sent, peaks = []) {
   histogram(sent);
   plane(sent);
   memory(sent);
-  swaps(sent);
 }
 
 function history(id, name, sent, [first, low, high], label, colour, peak, own) {
@@ -81,15 +80,3 @@ function memory({chain: name, memory: found, order}) {
   });
 }
 
-function swaps({chain: name, swaps: found}) {
-  if (!found) return nothing(at("swaps-plot"));
-  const {coordinates, rates, update, places} = found, accepted = rates.map((rate) => number(rate, 2)).join(", ");
-  const title = `which ${words.coordinate} each replica held; accepted ${accepted}; ${found.round_trips} round trips`;
-  const into = figure(at("swaps-plot"), {name: `${name}-swaps`, title, columns: ["update", ...coordinates.map((_, i) => `${words.coordinate} of replica ${i + 1}`)], rows: () => update.map((u, k) => [u, ...places.map((row) => coordinates[row[k]])])});
-  plot(into, {height: 60 + 28 * coordinates.length, x: {low: 0, high: Math.max(found.updates, 1), label: "measured update"}, y: {low: -0.5, high: coordinates.length - 0.5, label: words.coordinate, ticks: coordinates.map((b, i) => [i, b.toFixed(4)])}, left: 64, describe: title}, (inside, sx, sy) => {
-    places.forEach((row, i) => {
-      const xs = update.flatMap((u) => [sx(u), sx(u)]).slice(1), ys = row.flatMap((p) => [sy(p), sy(p)]).slice(0, -1);
-      inside.append(svg("path", {class: `line s${i % 6} ${i >= 6 ? "dashed" : ""}`, d: path(xs, ys)}));
-    });
-  });
-}

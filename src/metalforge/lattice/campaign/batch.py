@@ -1,4 +1,4 @@
-"""Chains of links, or ladders of them, that move at once on one engine.
+"""Chains of links that move at once on one engine.
 
 Sweeps are made in stretches, and the host takes the rows of one while the engine makes the next: sweeps of warm-up and
 of measurement are the same updates.
@@ -18,10 +18,10 @@ STRETCH = 64
 
 
 class LinksTogether:
-    """Chains, or ladders of them, as a `ChainBatch`."""
+    """Chains as a `ChainBatch`."""
 
     def __init__(self, members: Sequence[PointLadder]) -> None:
-        self._batch = ChainBatch(_chains(members), rungs=len(members[0].points), energies=_energies(members))
+        self._batch = ChainBatch(_chains(members))
         self._fresh = True
 
     def move(self, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
@@ -29,7 +29,7 @@ class LinksTogether:
         faults: Faults = {}
         batch = self._batch
         if not self._fresh:
-            batch.take_up(_chains(members), _energies(members))
+            batch.take_up(_chains(members))
         self._fresh = False
         left = min(one.room for one in members)
         under_way = min(left, _stretch(members, 0))
@@ -42,10 +42,9 @@ class LinksTogether:
             if under_way:
                 batch.start(under_way)
             for i, one in enumerate(members):
-                own = slice(i * batch.rungs, (i + 1) * batch.rungs)
                 try:
                     if one not in faults:
-                        one.absorb(found[own], batch.chains[own])
+                        one.absorb(found[i : i + 1], batch.chains[i : i + 1])
                 except ChainFaultError as error:
                     faults[one] = error
         return faults
@@ -67,9 +66,4 @@ def _points(members: Sequence[PointLadder]) -> list[LatticePoint]:
 
 
 def _chains(members: Sequence[PointLadder]) -> list[Chain]:
-    """Return the replicas, ladder by ladder in order of the couplings they hold."""
     return [point.run.chain for point in _points(members)]
-
-
-def _energies(members: Sequence[PointLadder]) -> list[float]:
-    return [energy for one in members for energy in one.energies()]

@@ -60,8 +60,8 @@ def peak_label(state: CampaignState, dims: System) -> float | None:
 
 
 def _taught(state: CampaignState, chain: ChainLog, engine: EsnEngine, peak: float | None) -> TaughtChain | None:
-    """Return what a chain teaches; None for one that was given up, swaps couplings, or is too short."""
-    if chain.abandoned or chain.ladder or chain.complete <= chain.warmup:
+    """Return what a chain teaches; None for one that was abandoned or is too short."""
+    if chain.abandoned or chain.complete <= chain.warmup:
         return None
     context = lattice_of(state.spec).head_context(chain.coordinate, chain.system, chain.start)
     re, im = (chain.columns[name].array(chain.warmup, chain.complete) for name in ("polyakov_re", "polyakov_im"))

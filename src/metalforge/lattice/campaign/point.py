@@ -16,7 +16,6 @@ from metalforge.campaign import (
     TRIED_IN_WARMUP,
     ChainLog,
     Decided,
-    Exchange,
     PointChain,
     Snapshot,
     Tools,
@@ -53,7 +52,7 @@ class LatticePoint(PointChain):
         """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
         own = lattice_of(spec)
-        self._names = (*own.row_columns, *(("replica",) if known.ladder else ()))
+        self._names = own.row_columns
         self._besides = own.measured
         lattice = msgspec.structs.replace(own, n_steps=known.n_steps or own.n_steps)
         self._wanted = lattice.chain(
@@ -69,9 +68,6 @@ class LatticePoint(PointChain):
     def _read(self, path: Path) -> ChainRun:
         run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine, besides=self._besides)
         found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
-        if self._known.ladder:
-            # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
-            found = msgspec.structs.replace(found, stream=self._wanted.stream, start=self._wanted.start)
         if found != self._wanted:
             raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
         return run
@@ -84,11 +80,6 @@ class LatticePoint(PointChain):
         from metalforge.lattice.batch import kind_of
 
         return kind_of(self.run.chain)
-
-    @property
-    def replica(self) -> int:
-        """The stream of the replica that holds the coupling."""
-        return self.run.chain.spec.stream
 
     @property
     def field(self) -> GaugeField:
@@ -111,7 +102,7 @@ class LatticePoint(PointChain):
         return hashlib.sha256(self.field.to_links().tobytes()).hexdigest()[:32]
 
     def _may_witness(self) -> bool:
-        return self.run.chain.sea is None and not self._known.ladder
+        return self.run.chain.sea is None
 
     def _second(self) -> Row:
         """Return the next row, by a chain that has nothing of this one but its links and what was tuned."""
@@ -166,12 +157,6 @@ class LatticePoint(PointChain):
         links, precision = self.field.to_links(), self.field.precision
         self._snapshots.append(Snapshot(self.id, self.rows, links, precision, measured))
 
-    def exchange(self, others: Sequence[PointChain]) -> Exchange:
-        """Return what swaps the couplings of a ladder."""
-        from metalforge.lattice.exchange import ReplicaLadder
-
-        return ReplicaLadder([point.run for point in others if isinstance(point, LatticePoint)])
-
     def take(self, row: Row) -> None:
         """Take the update that was made last; its configuration is kept where it is to be checked."""
         super().take(row)
@@ -194,7 +179,7 @@ class LatticePoint(PointChain):
             phase, first = self.run.phase, self.rows
             part = slice(begin, min(end, begin + self._unlooked()))
             taken = {name: values[part] for name, values in columns.items()}
-            self.run.extend(taken, None if replicas is None else replicas[part])
+            self.run.extend(taken)
             for update in range(first, min(self.rows, self._known.rows)):
                 self._verify(update)
             if phase == "warmup":
@@ -216,8 +201,6 @@ class LatticePoint(PointChain):
         left = warmup.total - warmup.done
         if ends is not None:
             return max(min(left, ends - warmup.done), 1)
-        if self._known.ladder:
-            return left
         updates = warmup.done - warmup.quenched
         return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
 
@@ -225,8 +208,6 @@ class LatticePoint(PointChain):
         if self._is_decided("updates"):
             return
         warmup = self.run.warmup
-        if self._known.ladder:
-            return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
         if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway or self._is_refused():

@@ -94,7 +94,6 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     action: str = "wilson"
 
     screened: ClassVar[bool] = True
-    exchanges: ClassVar[bool] = True
     size_law: ClassVar[SizeLaw] = FirstOrderLaw()
     orderings: ClassVar[tuple[str, ...]] = ()
     shortest_warmup: ClassVar[int] = 10

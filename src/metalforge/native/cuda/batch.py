@@ -24,8 +24,6 @@ SLOTS = 256
 """Rows of a chain that wait to be read."""
 TURNS = (64, 8, 1)
 """Updates that are recorded as one: with several groups at most the second, which are those of a turn."""
-MOST_RUNGS = 64
-"""Of a ladder (gauge.cu)."""
 SHARE = 0.66
 """Of the cache, for the links of a group: the rest is for what else is read."""
 
@@ -56,9 +54,6 @@ class CudaBatch:
 
     def start(self, plan: Plan, updates: int) -> None:
         """Ask for so many updates of all chains; the call does not wait for them."""
-        rungs = plan.rungs if isinstance(plan, Sweeps) else 1
-        if rungs > 1 and (rungs > MOST_RUNGS or len(self._groups) > 1 or self._groups[0][0].chains % rungs):
-            raise ValueError(f"a batch of ladders has whole ones of at most {MOST_RUNGS} chains, in one group")
         if self._pending + updates > SLOTS:
             raise ValueError(f"rows of {self._pending} updates wait to be read; the ring has room for {SLOTS}")
         self._pending += updates
@@ -82,7 +77,6 @@ class _Group:
         self._grid, self.card, self.chains = grid, grid.card, grid.chains
         self._links: DeviceBuffer = grid.new("links")
         self._trajectory_buffers: dict[str, DeviceBuffer] | None = None
-        self._energies = DeviceBuffer(self.card, self.chains, np.float64)
         self._table = np.zeros(self.chains, CHAIN_ROW)
         self._rows = DeviceBuffer(self.card, self.chains * CHAIN_ROW.itemsize, np.uint8)
         self._ring = DeviceBuffer(self.card, SLOTS * self.chains * COLUMNS, np.float64)
@@ -97,9 +91,8 @@ class _Group:
         return self._links.memory[i * share : (i + 1) * share]
 
     def place(self, chains: Sequence[ChainPlace], links: Sequence[DeviceBuffer]) -> None:
-        self._table[:] = [place[:4] for place in chains]
+        self._table[:] = list(chains)
         self.card.write(self._rows.memory, self._table.view(np.uint8))
-        self.card.write(self._energies.memory, np.array([place.energy for place in chains]))
         for i, one in enumerate(links):
             self.card.copy(self.links_of(i), one.memory)
 
@@ -124,15 +117,11 @@ class _Group:
         grid = self._grid
         for _ in range(updates):
             if isinstance(plan, Sweeps):
-                if plan.rungs > 1:
-                    grid.launch("exchange_all", 1, 1, rungs=plan.rungs, energies=self._energies, **self._update)
                 self._sweep(plan)
             else:
                 self._trajectory(plan)
             grid.sum_plaquettes(links=self._links, **self._result)
             grid.launch("sum_polyakov", grid.line_blocks, SITE_THREADS, links=self._links, column=2, **self._result)
-            if isinstance(plan, Sweeps) and plan.rungs > 1:
-                grid.launch("note_all", 1, 1, rows=self._rows, energies=self._energies, **self._result)
             grid.launch("advance_all", 1, 1, **self._update)
 
     def _sweep(self, plan: Sweeps) -> None:

@@ -205,40 +205,6 @@ __device__ __forceinline__ void settle(const Work& w) {
   if (accepted && share.live)
     Links<T>(w.links, w.lattice).store(Links<T>(w.to, w.lattice).load(share.site, share.mu), share.site, share.mu);
 }
-// Replica exchange, a thread a ladder (lattice/exchange.py): before an update neighbours in beta are tested, those of
-// one parity of their place in turns. What is not a number is not tested: there is no update yet.
-inline constexpr int most_rungs = 64;
-inline constexpr u32 exchange_streams = u32{1} << 31;  // beyond those of chains
-__device__ __forceinline__ void exchange(const Work& w) {
-  if (blockIdx.y % w.rungs) return;
-  ChainRow* rows = w.rows + blockIdx.y;
-  const double* energies = w.energies + blockIdx.y;
-  const int rungs = static_cast<int>(w.rungs);
-  int holder[most_rungs];  // of the couplings, in rising order
-  u32 stream = rows[0].stream;
-  for (int i = 0; i < rungs; ++i) {
-    int k = i;
-    for (; k > 0 && rows[holder[k - 1]].beta > rows[i].beta; --k) holder[k] = holder[k - 1];
-    holder[k] = i;
-    stream = rows[i].stream < stream ? rows[i].stream : stream;
-  }
-  const PhiloxKeys keys(rows[0].seed);
-  for (int i = static_cast<int>(rows[0].step & 1); i + 1 < rungs; i += 2) {
-    const int a = holder[i], b = holder[i + 1];
-    const u64 site = static_cast<u64>(i);
-    const double u = philox_uniform2(keys, PhiloxAddress<u64>{0, site, rows[0].step, exchange_streams + stream}).first;
-    const double lower = rows[a].beta, upper = rows[b].beta;
-    if (log_positive(u) < (lower - upper) * (energies[a] - energies[b])) rows[a].beta = upper, rows[b].beta = lower;
-  }
-}
-// What the next exchange looks at; the row gets the coupling of its update.
-__device__ __forceinline__ void note(const Work& w) {
-  double* row = w.sums.row(blockIdx.y);
-  const double sites = 2.0 * w.lattice.half;
-  const double plaquette = (row[0] / (3 * sites) + row[1] / (3 * sites)) / 2;
-  w.energies[blockIdx.y] = 6 * sites * (1 - plaquette);
-  row[6] = w.rows[blockIdx.y].beta;
-}
 // The end of an update.
 __device__ __forceinline__ void advance(const Work& w) {
   w.rows[blockIdx.y].step += 1;
@@ -269,8 +235,6 @@ KERNEL(sum_clover, site_threads, 2, 3, sum_clover<T>)
 KERNEL(sum_polyakov, site_threads, 1, 1, sum_polyakov<T>)
 KERNEL(sum_kinetic, site_threads, 1, 1, sum_kinetic<T>)
 KERNEL(settle_links, link_threads, 1, 1, settle<T>)
-KERNEL(exchange_all, 1, 1, 1, exchange)
-KERNEL(note_all, 1, 1, 1, note)
 KERNEL(advance_all, 1, 1, 1, advance)
 
 }  // namespace mf::gpu

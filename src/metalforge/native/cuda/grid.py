@@ -45,7 +45,7 @@ WORK = np.dtype(
         *SUMS,
         *((name, "f8") for name in ("keep", "coefficient", "eps", "c1")),
         *((name, "u8") for name in ("energies", "next_slot")),
-        *((name, "u4") for name in ("slots", "always", "pair_share", "rungs")),
+        *((name, "u4") for name in ("slots", "always", "pair_share")),
     ],
     align=True,
 )
@@ -102,11 +102,10 @@ class CudaEngine:
             )
         return _grid(self, dims, precision, threading.get_ident())
 
-    def batch(self, dims: Dims, precision: Precision, chains: int, *, ladders: bool = False) -> CudaBatch:
-        """Return room for so many quenched chains of one lattice, which move together; of ladders in one group."""
+    def batch(self, dims: Dims, precision: Precision, chains: int) -> CudaBatch:
+        """Return room for so many quenched chains of one lattice, which move together."""
         sites = math.prod(dims) * 4 * 18 * (8 if precision == "f64" else 4)
-        room = max(self.card.cache_bytes, 2 * chains * sites) if ladders else self.card.cache_bytes
-        return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, room, sites)
+        return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, self.card.cache_bytes, sites)
 
     def particles(
         self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision

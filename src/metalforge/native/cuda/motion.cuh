@@ -19,11 +19,10 @@ struct Work {
   void* host;                             // numbers in file order
   Sums sums;
   double keep, coefficient, eps, c1;
-  double* energies;  // before and after a trajectory: S / beta and the kinetic energy, twice; of a ladder the last E
+  double* energies;  // before and after a trajectory: S / beta and the kinetic energy, twice
   u32 *slot, slots;  // the row of results that is next, and how many there are
   u32 always;        // accept whatever is finite
   u32 pair_share;    // how many of `shares` blocks work with double-floats
-  u32 rungs;         // chains of a ladder, which stand together
 
   MF_INLINE const ChainRow& chain(int number) const { return rows ? rows[number] : one; }
   MF_INLINE ChainAddress address(int number) const {
