@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn
+from metalforge.hybrid.model.inputs import check_inputs
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import (
     ELEMENTWISE,
@@ -25,7 +26,7 @@ from metalforge.hybrid.model.ops import (
     SoftwareOnly,
     TemporalIntegration,
 )
-from metalforge.hybrid.model.software import SoftwareModel, check_inputs, evaluate, in_dtype
+from metalforge.hybrid.model.software import SoftwareModel, evaluate, in_dtype
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import quantize

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from metalforge.core import FeatureSchema, PathLike, PlacementError, SpecError
+from metalforge.core import FeatureSchema, PathLike, PlacementError, SpecError, naming
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.hybrid.model.inputs import load_inputs
+from metalforge.hybrid.model.inputs import loaded, model_inputs
 from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentStep
 from metalforge.hybrid.routing.plan import OpPlan
 from metalforge.hybrid.routing.ranges import find_ranges
@@ -53,8 +53,10 @@ def with_ranges(
     """Return a graph with the given range of its inputs, and the calibration data in a file as the graph sees them."""
     expect_one_source(input_range, calibration)
     if calibration is not None:
-        data = load_inputs(graph, calibration)
-        return replace(graph, ranges={}), [scaled_inputs(features, batch) for batch in data]
+        found = loaded(calibration)
+        with naming(calibration):
+            data = [scaled_inputs(features, batch) for batch in model_inputs(graph, found)]
+        return replace(graph, ranges={}), data
     return graph if input_range is None else replace(graph, ranges=dict.fromkeys(graph.inputs, input_range)), None
 
 

@@ -9,16 +9,16 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core import Array, PathLike, Reals, SpecError, load_arrays, naming
+from metalforge.core import Array, PathLike, Reals, SpecError, load_arrays
 from metalforge.reservoir import as_series, as_steps
 
 from .graph import OpGraph
-from .ops import Shape
 
 Outputs: TypeAlias = Array | dict[str, Array]
 """One array where the graph has one output, else arrays by name."""
@@ -37,7 +37,10 @@ class GraphValues:
         if isinstance(x, Mapping):
             return dict(x)
         if len(self._graph.inputs) != 1:
-            raise SpecError(f"give the inputs by name: {', '.join(self._graph.inputs)}")
+            raise SpecError(
+                f"give the inputs by name: {', '.join(self._graph.inputs)}"
+                f"\nhint: numpy.savez('x.npz', {', '.join(f'{name}=...' for name in list(self._graph.inputs)[:4])})"
+            )
         return {next(iter(self._graph.inputs)): x}
 
     def batched(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, ArrayLike], bool]:
@@ -106,13 +109,6 @@ Given: TypeAlias = Array | Mapping[str, Array] | Sequence[Array]
 """One array, arrays by name, or a list of series."""
 
 
-def load_inputs(graph: OpGraph, path: PathLike) -> list[dict[str, Array]]:
-    """Return the inputs in a `.npy` or `.npz` file, as `model_inputs` does; errors name the file."""
-    found = loaded(path)
-    with naming(path):
-        return model_inputs(graph, found)
-
-
 def loaded(path: PathLike) -> Array | dict[str, Array]:
     """Return what a file holds: one array, or several by name."""
     found = load_arrays(path)
@@ -121,13 +117,13 @@ def loaded(path: PathLike) -> Array | dict[str, Array]:
 
 def model_inputs(graph: OpGraph, given: Given) -> list[dict[str, Array]]:
     """Return what a graph can be called with: one batch by name, or for a graph with a state one entry per series."""
-    first, shape = next(iter(graph.inputs.items()))
+    if isinstance(given, Mapping) and len(given) == len(graph.inputs) == 1:
+        given = next(iter(given.values()))
     if graph.stateful and len(graph.inputs) == 1:
-        series = given[first] if isinstance(given, Mapping) and set(given) == {first} else given
-        return [{first: one} for one in as_series_of(first, series, shape[-1], graph.dtype)]
-    if len(graph.inputs) > 1 or isinstance(given, Mapping):
-        return [_by_name(graph, given)]
-    return [{first: _batch(first, given, shape)}]
+        ((name, shape),) = graph.inputs.items()
+        return [{name: one} for one in as_series_of(name, given, shape[-1], graph.dtype)]
+    reader = GraphValues(graph)
+    return [check_inputs(graph, reader.batched(reader.named(given))[0], cast=False)]
 
 
 def as_series_of(name: str, given: Given, width: int | None, dtype: Any) -> list[Reals]:
@@ -144,39 +140,39 @@ def as_series_of(name: str, given: Given, width: int | None, dtype: Any) -> list
     ]
 
 
-def _by_name(graph: OpGraph, given: Given) -> dict[str, Array]:
-    if not isinstance(given, Mapping):
-        raise SpecError(
-            f"the model has {len(graph.inputs)} inputs: give each by name"
-            f"\nhint: numpy.savez('x.npz', {', '.join(f'{name}=...' for name in list(graph.inputs)[:4])})"
-        )
-    if len(given) == len(graph.inputs) == 1:
-        given = dict(zip(graph.inputs, given.values(), strict=True))
-    if set(given) != set(graph.inputs):
-        raise SpecError(f"inputs are wanted for {', '.join(graph.inputs)}. Got {', '.join(given) or 'none'}")
-    found = {name: _batch(name, given[name], shape) for name, shape in graph.inputs.items()}
-    sizes = {name: len(one) for name, one in found.items() if graph.inputs[name][:1] == (None,)}
-    if len(set(sizes.values())) > 1:
-        raise SpecError(f"all inputs must have one number of samples. Got {sizes}")
+def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike], *, cast: bool = True) -> dict[str, Array]:
+    """Return the inputs as arrays of the graph's type, or of their own unless `cast`.
+
+    Raises `SpecError` on other names, other shapes, NaN, or batches of different sizes.
+    """
+    if set(inputs) != set(graph.inputs):
+        raise SpecError(f"inputs must be {', '.join(graph.inputs)}. Got {', '.join(inputs) or 'none'}")
+    found = {}
+    batches: dict[str, int] = {}
+    for name, shape in graph.inputs.items():
+        try:
+            value = np.asarray(inputs[name])
+        except ValueError as error:
+            raise SpecError(f"input `{name}` must be one array: several series are for a graph with a state") from error
+        if value.dtype.kind not in "biuf":
+            raise SpecError(f"input `{name}` must be real numbers. Got {value.dtype}")
+        if value.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
+            extents = ", ".join("batch" if n is None else str(n) for n in shape)
+            raise SpecError(f"input `{name}` must have shape ({extents}). Got {value.shape}")
+        if value.size == 0:
+            raise SpecError(f"input `{name}` must have at least one sample. Got shape {value.shape}")
+        if cast and value.dtype != _real(graph.dtype):
+            with np.errstate(over="ignore"):
+                value = value.astype(graph.dtype)
+        if not np.isfinite(value).all():
+            at = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
+            raise SpecError(f"input `{name}` must be finite in {value.dtype}. Got {value[at]} at {at}")
+        if shape.count(None) == 1:  # of several that are open, a model's own ops say what must agree
+            batches[name] = value.shape[shape.index(None)]
+        found[name] = value
+    if len(set(batches.values())) > 1:
+        raise SpecError(f"inputs must have one batch. Got {', '.join(f'{n} for `{k}`' for k, n in batches.items())}")
     return found
 
 
-def _batch(name: str, given: Any, shape: Shape) -> Array:
-    """Return finite numbers of an input's shape; one sample may come without the batch axis."""
-    try:
-        values = np.asarray(given)
-    except ValueError as error:
-        raise SpecError(f"`{name}` must be one array: the model keeps no state, so it takes no series") from error
-    if values.dtype.kind not in "biuf":
-        raise SpecError(f"`{name}` must be numbers. Got {values.dtype}")
-    if values.ndim == len(shape) - 1 and None in shape:
-        values = np.expand_dims(values, shape.index(None))
-    if values.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, values.shape, strict=True)):
-        wanted = ", ".join("N" if n is None else str(n) for n in shape)
-        raise SpecError(f"`{name}` must have shape ({wanted}). Got {np.shape(given)}")
-    if values.size == 0:
-        raise SpecError(f"`{name}` must not be empty. Got shape {values.shape}")
-    if not np.all(np.isfinite(values)):
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        raise SpecError(f"`{name}` must be finite. Got {values[at]} at {at}")
-    return values
+_real = cache(np.dtype)

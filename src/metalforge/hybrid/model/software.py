@@ -6,7 +6,7 @@ runs a whole graph with it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from metalforge.reservoir import BlockSparse, EsnEngine, EsnWeights, activation,
 
 from . import ops
 from .graph import Node, OpGraph
+from .inputs import check_inputs
 
 UPDATES = (ops.GradientUpdate, ops.MutationUpdate)
 
@@ -129,79 +130,6 @@ def in_dtype(op: ops.Op, dtype: Any) -> ops.Op:
             return op
 
 
-_real = cache(np.dtype)
-
-
-def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Return the inputs as arrays of the graph's type; raises `SpecError` on other names, shapes or NaN."""
-    if set(inputs) != set(graph.inputs):
-        raise SpecError(f"inputs must be {', '.join(graph.inputs)}. Got {', '.join(inputs) or 'none'}")
-    found = {}
-    batches: dict[str, int] = {}
-    for name, shape in graph.inputs.items():
-        value = np.asarray(inputs[name])
-        if value.dtype.kind not in "fiu":
-            raise SpecError(f"input `{name}` must be real numbers. Got {value.dtype}")
-        if value.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
-            wanted = "(" + ", ".join("batch" if n is None else str(n) for n in shape) + ")"
-            raise SpecError(f"input `{name}` must have shape {wanted}. Got {value.shape}")
-        if value.dtype != _real(graph.dtype):
-            with np.errstate(over="ignore"):
-                value = value.astype(graph.dtype)
-        if not np.isfinite(value).all():
-            raise SpecError(f"input `{name}` must be finite in {graph.dtype}. Got NaN or infinity")
-        if shape.count(None) == 1:  # of several that are open, a model's own ops say what must agree
-            batches[name] = value.shape[shape.index(None)]
-        found[name] = value
-    if len(set(batches.values())) > 1:
-        raise SpecError(f"inputs must have one batch. Got {', '.join(f'{n} for `{k}`' for k, n in batches.items())}")
-    if any(value.size == 0 for value in found.values()):
-        raise SpecError("inputs must have at least one sample. Got a batch of 0")
-    return found
-
-
-class GraphCall:
-    """One call of a graph on its way: the values made so far, and the states and weights that it will leave behind.
-
-    All nodes see the weights that the call began with. `typed` are its ops in its type (`in_dtype`); `values` begin
-    as the inputs.
-    """
-
-    __slots__ = ("_number", "_ops", "_weights", "states", "values", "weights")
-
-    def __init__(
-        self,
-        typed: Mapping[str, ops.Op],
-        values: dict[str, Array],
-        states: Mapping[str, Array],
-        weights: Mapping[str, Array],
-        number: int,
-    ) -> None:
-        self.values, self.states, self.weights = values, dict(states), dict(weights)
-        self._ops, self._weights, self._number = typed, weights, number
-
-    def compute(self, node: Node) -> None:
-        """Compute a node on the host."""
-        name, values = node.name, self.values
-        op = self._ops[name]
-        target = op.of if isinstance(op, UPDATES) else None
-        try:
-            found = evaluate(
-                op,
-                [values[value] for value in node.inputs],
-                state=self.states.get(name),
-                weights=self._weights.get(name) if target is None else self.weights[target],
-                call=self._number,
-            )
-        except SpecError as error:
-            raise SpecError(f"node `{name}` ({op.kind}): {error}") from error
-        values.update(zip(node.outputs, found, strict=True))
-        if op.stateful:
-            self.states[name] = found[0]
-        if target is not None:
-            self.weights[target] = found[0]
-
-
 class SoftwareModel:
     """A graph that runs on the host. It keeps its own state and its own copy of weights that updates change.
 
@@ -210,22 +138,56 @@ class SoftwareModel:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self._ops = {node.name: in_dtype(node.op, graph.dtype) for node in graph.nodes}
+        self.ops = {node.name: in_dtype(node.op, graph.dtype) for node in graph.nodes}
         self.reset()
 
     def reset(self) -> None:
         """Start anew: states at rest, weights as the graph has them, calls from 0."""
         self.state: dict[str, Array] = {}
         self.weights: dict[str, Array] = {
-            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, ops.FullyConnectedOp)
+            name: op.matrix.copy() for name, op in self.ops.items() if isinstance(op, ops.FullyConnectedOp)
         }
         self.calls = 0
 
     def forward(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return the graph's outputs by name for one call: a batch of samples, each at its next time step."""
-        call = GraphCall(self._ops, check_inputs(self.graph, inputs), self.state, self.weights, self.calls)
+        call = GraphCall(self, check_inputs(self.graph, inputs))
         for node in self.graph.nodes:
             call.compute(node)
-        # Only now: a call that fails half way leaves the model as it was.
+        return self.accept(call)
+
+    def accept(self, call: "GraphCall") -> dict[str, Array]:
+        """Let what a call changed take effect, now that all of it has succeeded, and return its outputs."""
         self.state, self.weights, self.calls = call.states, call.weights, self.calls + 1
         return {name: call.values[name] for name in self.graph.outputs}
+
+
+class GraphCall:
+    """One call of a graph on its way: the values made so far, and the states and weights that it will leave behind."""
+
+    __slots__ = ("_model", "states", "values", "weights")
+
+    def __init__(self, model: SoftwareModel, inputs: Mapping[str, Array]) -> None:
+        self._model, self.values = model, dict(inputs)
+        self.states, self.weights = dict(model.state), dict(model.weights)
+
+    def compute(self, node: Node) -> None:
+        """Compute a node on the host."""
+        name, values = node.name, self.values
+        op = self._model.ops[name]
+        target = op.of if isinstance(op, UPDATES) else None
+        try:
+            found = evaluate(
+                op,
+                [values[value] for value in node.inputs],
+                state=self.states.get(name),
+                weights=self._model.weights.get(name) if target is None else self.weights[target],
+                call=self._model.calls,
+            )
+        except SpecError as error:
+            raise SpecError(f"node `{name}` ({op.kind}): {error}") from error
+        values.update(zip(node.outputs, found, strict=True))
+        if op.stateful:
+            self.states[name] = found[0]
+        if target is not None:
+            self.weights[target] = found[0]

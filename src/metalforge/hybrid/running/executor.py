@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.core import Array, Closing, Measured, MetalforgeError, Modelled, SpecError, find
-from metalforge.hybrid.model.inputs import GraphValues, Outputs
+from metalforge.hybrid.model.inputs import GraphValues, Outputs, check_inputs
 from metalforge.hybrid.model.opening import Model
-from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
-from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
+from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentSequence, RecurrentStep
+from metalforge.hybrid.model.software import GraphCall, SoftwareModel, kept_state
 from metalforge.hybrid.routing.candidates import DEFAULT_PROFILE
 from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
@@ -81,18 +81,16 @@ class HybridExecutor(Closing):
         self._own = EmulatedDevice(plan.profile) if device is None else None
         self.device: NpuDevice = self._own or device  # type: ignore[assignment]  # one of them is there
         self._programs = DevicePrograms(self.device)
-        self._matrices: dict[str, list[DeviceMatrix]] = {}  # the blocks of each linear job, one below the other
+        self._matrices: dict[str, list[DeviceMatrix]] = {}  # by a job's first node: its blocks, one below the other
         self._chains: dict[str, str] = {}
         self._clipped = 0
         self._load()
         self._job_of = {name: job for job in plan.jobs for name in job.nodes}
         self._io = GraphValues(plan.graph)
-        self._ops: dict[str, Op] = {node.name: in_dtype(node.op, plan.graph.dtype) for node in plan.graph.nodes}
         self._nodes = {node.name: node for node in plan.graph.nodes}
-        self._states: dict[str, Array] = {}
-        self._weights = {n: op.matrix.copy() for n, op in self._ops.items() if isinstance(op, FullyConnectedOp)}
+        self._model = SoftwareModel(plan.graph)
         self._touched: set[str] = set()
-        self._calls = self._samples = self._pushes = self._bytes_pushed = 0
+        self._samples = self._pushes = self._bytes_pushed = 0
         self._host_s = 0.0
         self._stale = self._closed = False
 
@@ -119,18 +117,18 @@ class HybridExecutor(Closing):
 
     def reset(self) -> None:
         """Bring every state to rest; weights stay as they are."""
-        self._states = {}
+        self._model.state = {}
 
     # State and weights.
 
     @property
     def state(self) -> dict[str, Array]:
         """Copies of the states by node, a row per sample; a node at rest has none."""
-        return {name: value.copy() for name, value in self._states.items()}
+        return {name: value.copy() for name, value in self._model.state.items()}
 
     def weights(self, name: str) -> Array:
         """Return a copy of the present weights of a fully connected node: the float master, not what the chip holds."""
-        return find(f"fully connected op of graph {self.graph.name}", name, self._weights).copy()
+        return find(f"fully connected op of graph {self.graph.name}", name, self._model.weights).copy()
 
     def set_weights(self, name: str, matrix: ArrayLike) -> None:
         """Replace the weights of a fully connected node, and push them where the device holds it."""
@@ -138,9 +136,9 @@ class HybridExecutor(Closing):
         new = np.array(matrix, self.graph.dtype)
         if new.shape != old.shape or not np.all(np.isfinite(new)):
             raise SpecError(f"the weights of `{name}` must be finite and of shape {old.shape}. Got {new.shape}")
-        changed = self._weights | {name: new}
+        changed = self._model.weights | {name: new}
         self._push({name}, changed)
-        self._weights = changed
+        self._model.weights = changed
 
     # The device.
 
@@ -155,14 +153,14 @@ class HybridExecutor(Closing):
 
     def holds(self, job: LinearJob) -> bool:
         """Return whether the device holds the integers of a job's present weights, by reading them back."""
-        return all(matrix.verify() for matrix in self._matrices[job.name])
+        return all(matrix.verify() for matrix in self._matrices[job.nodes[0]])
 
     def statistics(self) -> ExecutorStatistics:
         """Return what was done so far."""
         programs, name = self._programs, type(self.device).__name__
         spent = programs.spent()
         return ExecutorStatistics(
-            calls=self._calls,
+            calls=self._model.calls,
             samples=self._samples,
             host=Measured(value=self._host_s, unit="s", how="perf_counter around calls, less the device's methods"),
             device_calls=Measured(value=programs.seconds, unit="s", how=f"perf_counter around methods of {name}"),
@@ -199,40 +197,39 @@ class HybridExecutor(Closing):
         made = self._guard.call(
             lambda: self._evaluate(values, on_device=True), lambda: self._evaluate(values, on_device=False)
         )
-        changed = {name for name, new in made.weights.items() if new is not self._weights[name]}
+        changed = {name for name, new in made.weights.items() if new is not self._model.weights[name]}
         self._push(changed, made.weights)
-        self._states, self._weights = made.states, made.weights
-        self._calls += 1
+        outputs = self._model.accept(made)
         self._samples += samples
         self._host_s += perf_counter() - begin - (self._programs.seconds - device_before)
-        return {name: made.values[name] for name in self.graph.outputs}
+        return outputs
 
     def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> GraphCall:
         """Return what every node makes, from the present state and weights."""
-        made = GraphCall(self._ops, dict(inputs), self._states, self._weights, self._calls)
-        done: set[str] = set()
+        made = GraphCall(self._model, inputs)
+        done: set[tuple[str, ...]] = set()
         for node in self.graph.nodes:
             job = self._job_of.get(node.name) if on_device else None
             if job is None:
                 made.compute(node)
-            elif job.name not in done:
+            elif job.nodes not in done:
                 self._on_device(job, made)
-                done.add(job.name)
+                done.add(job.nodes)
         return made
 
     def _infer(self, job: DeviceJob, x: Array) -> Array:
         """Return y (rows, outputs) of a job for x (rows, inputs), both real."""
         self._clipped += int(np.count_nonzero(np.abs(x) > job.ranges))
         if isinstance(job, ChainJob):
-            return job.decode(self._programs.infer(self._chains[job.name], job.encode(x)))
-        parts = [matrix(x) for matrix in self._matrices[job.name]]
+            return job.decode(self._programs.infer(self._chains[job.nodes[0]], job.encode(x)))
+        parts = [matrix(x) for matrix in self._matrices[job.nodes[0]]]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _on_device(self, job: DeviceJob, made: GraphCall) -> None:
         """Run a job and the host's share of it: bias, activation, leak."""
         node = self._nodes[job.nodes[0]]
         x = made.values[node.inputs[0]]
-        op = self._ops[node.name]
+        op = self._model.ops[node.name]
         if isinstance(op, RecurrentSequence):
             inputs = [made.values[name] for name in node.inputs]
             results = op.steps(inputs, lambda u, s: self._recurrent(job, op, u, s))
@@ -247,7 +244,7 @@ class HybridExecutor(Closing):
         # A chain gives what its last node does.
         spans = job.spans if isinstance(job, LinearJob) else {job.nodes[-1]: slice(None)}
         for name, rows in spans.items():
-            layer, part = self._ops[name], y[:, rows]
+            layer, part = self._model.ops[name], y[:, rows]
             if isinstance(job, LinearJob) and isinstance(layer, FullyConnectedOp) and layer.bias is not None:
                 part = part + layer.bias
             made.values[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
@@ -267,9 +264,9 @@ class HybridExecutor(Closing):
         try:
             for job in self.plan.jobs:
                 if isinstance(job, ChainJob):
-                    self._chains[job.name] = self._programs.add(f"{name}/{job.name}", *job.programs)
+                    self._chains[job.nodes[0]] = self._programs.add(f"{name}/{job.name}", *job.programs)
                 elif isinstance(job, LinearJob):
-                    self._matrices[job.name] = [DeviceMatrix(block, self._programs, name) for block in job.blocks]
+                    self._matrices[job.nodes[0]] = [DeviceMatrix(block, self._programs, name) for block in job.blocks]
         except NpuError:
             self._unload()
             raise
@@ -282,12 +279,12 @@ class HybridExecutor(Closing):
     def _push_job(self, job: LinearJob, weights: Mapping[str, Array]) -> int:
         """Give a job the new weights of its nodes; return the bytes that went over."""
         matrix = np.concatenate([weights[name] for name in job.spans])
-        blocks = zip(self._matrices[job.name], job.rows, strict=True)
+        blocks = zip(self._matrices[job.nodes[0]], job.rows, strict=True)
         return sum(block.push(matrix[rows]).bytes for block, rows in blocks)
 
     def _push(self, changed: set[str], weights: Mapping[str, Array]) -> None:
         """Send new weights of nodes to the jobs that hold them."""
-        jobs = {job.name: job for name in changed if isinstance(job := self._job_of.get(name), LinearJob)}
+        jobs = {job.nodes[0]: job for name in changed if isinstance(job := self._job_of.get(name), LinearJob)}
         if not jobs or self._guard.lost:
             return
         self._touched |= set(jobs)
@@ -307,6 +304,6 @@ class HybridExecutor(Closing):
         """Put programs with the present weights on the device. Jobs whose weights never changed keep their integers."""
         self._programs.reload()
         for job in self.plan.jobs:
-            if isinstance(job, LinearJob) and job.name in self._touched:
-                self._push_job(job, self._weights)
+            if isinstance(job, LinearJob) and job.nodes[0] in self._touched:
+                self._push_job(job, self._model.weights)
         self._stale = False
