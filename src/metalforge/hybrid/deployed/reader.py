@@ -8,7 +8,7 @@ import msgspec
 from metalforge.core import Array, MetalforgeError, PathLike, SpecError, naming
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.model.inputs import loaded
-from metalforge.hybrid.model.onnx_import import load_onnx
+from metalforge.hybrid.model.opening import as_graph
 from metalforge.hybrid.routing.candidates import DEFAULT_PROFILE
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
@@ -117,7 +117,7 @@ def _entry(file: Path) -> tuple[EsnRecord | PlanFile, dict[str, Array]]:
 
 def _onnx(file: Path, asked: _Asked) -> DeployedPlan:
     """Return an ONNX model, planned for a device or all in software."""
-    graph, data = with_ranges(load_onnx(file), None, asked.input_range, asked.calibration)
+    graph, data = with_ranges(as_graph(file), None, asked.input_range, asked.calibration)
     device = asked.device
     if device is None:
         plan = OperationRouter(objective="accuracy").plan(graph)

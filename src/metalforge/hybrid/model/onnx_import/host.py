@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 
 from metalforge.core import Array, SpecError
 
-from .operators import onnx_library, onnx_runtime, reference_evaluator
+from .operators import onnx_runtime, reference_evaluator
 from .reading import RECURRENT, attributes_of, numbers_of, read_part
 from .shapes import Sized, walk
 
@@ -32,13 +33,12 @@ class HostPart:
 
     def __init__(self, model: bytes) -> None:
         self.model = model
-        onnx = onnx_library()
         content = read_part(model)
         self.operators = tuple(node.op_type for node in content.graph.node)
         self._inputs = {value.name: value.type.tensor_type.elem_type for value in content.graph.input}
         self._outputs = [value.name for value in content.graph.output]
         self._nodes, self._opsets = tuple(content.graph.node), tuple(content.opset_import)
-        self._constants = {t.name: Sized.of(numbers_of(onnx, t, t.name)) for t in content.graph.initializer}
+        self._constants = {t.name: Sized.of(numbers_of(t, t.name)) for t in content.graph.initializer}
         self._walked: set[tuple[tuple[int, ...], ...]] = set()
         self._run = self._session(onnx_runtime()) or self._reference()
 
@@ -90,8 +90,7 @@ class HostPart:
 
     def _reference(self) -> Run:
         """Return how the standard's reference runs it."""
-        onnx = onnx_library()
-        if any(node.op_type in RECURRENT and attributes_of(onnx, node).get("activations") for node in self._nodes):
+        if any(node.op_type in RECURRENT and attributes_of(node).get("activations") for node in self._nodes):
             raise SpecError("has gates that onnxruntime cannot run in this type of numbers")
         if strange := UNSURE.intersection(self.operators):
             raise SpecError(f"has {', '.join(sorted(strange))}, which onnxruntime cannot run beside the rest of it")

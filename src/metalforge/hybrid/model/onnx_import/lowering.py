@@ -14,6 +14,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import onnx
 
 from metalforge.core import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
@@ -22,7 +23,7 @@ from metalforge.substrates import Quantized
 
 from .host import HostPart
 from .native import Known, Open, Value, bias_row, bounds_of, dequantised, native_op, turned
-from .operators import REASONS, onnx_library, operations
+from .operators import REASONS, operations
 from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
 from .shapes import ImportBudget, Sized, computed, inferred, model_of, sized, walk
 
@@ -62,7 +63,6 @@ class _Lowering:
     """One model on its way: values by name, and the pieces made so far."""
 
     def __init__(self, model: OnnxModel) -> None:
-        self.onnx = onnx_library()
         self.model = model
         self.opset = max(int(e.version) for e in model.opsets if e.domain in ("", "ai.onnx"))
         self.values: dict[str, Value] = {name: Known(array=array) for name, array in model.constants.items()}
@@ -109,7 +109,7 @@ class _Lowering:
             read = {name: Sized.of(array) for name, array in arrays.items()}
             self.budget.spend(node, read, inferred(node, self.model.opsets, read), slowly=True)
             results = computed(node, self.model.opsets, arrays)
-        attributes = attributes_of(self.onnx, node)
+        attributes = attributes_of(node)
         for name, array in results.items():
             integers = None
             if node.op_type == "DequantizeLinear":
@@ -132,7 +132,7 @@ class _Lowering:
             if isinstance(value, Known) and not value.array.any():
                 node.input[i] = ""  # they start from zeros anyway
                 continue
-            part, make = f"{node.name}.{name}", self.onnx.helper.make_node
+            part, make = f"{node.name}.{name}", onnx.helper.make_node
             for key, number in (("first", shape[0]), ("second", 1), ("last", shape[2])):
                 self.values[f"{part}.{key}"] = Known(array=np.array([number], np.int64))
             made = (
@@ -150,7 +150,7 @@ class _Lowering:
 
     def _walked(self, nodes: Iterable[Any], which: int) -> dict[str, Sized]:
         """Return every value's extents for the first or the second size of whatever is open."""
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype))
         known = {name: Sized.of(value.array) for name, value in self.values.items() if isinstance(value, Known)}
         known |= {name: Sized(kind, sized(shape)) for name, shape in self.model.trials[which].items()}
         if which:  # only the first is computed with
@@ -177,17 +177,17 @@ class _Lowering:
             return
         self.values |= {value.name: value for value in found}
         kind = args[0].kind if args and isinstance(args[0], Open) else found[0].kind
-        integer = self.onnx.helper.tensor_dtype_to_np_dtype(kind)
+        integer = onnx.helper.tensor_dtype_to_np_dtype(kind)
         if (bounds := bounds_of(node.op_type, args, self.bounds, integer)) is not None:
             self.bounds[found[0].name] = bounds
         if node.op_type == "Add" and (self._biased(args, found[0]) or self._joined(args, found[0])):
             return
         op = native_op(
             node.op_type,
-            attributes_of(self.onnx, node),
+            attributes_of(node),
             args,
             found[0],
-            real=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype)),
+            real=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype)),
             opset=self.opset,
             wanted=[bool(name) for name in node.output],
         )
@@ -211,7 +211,7 @@ class _Lowering:
         if not isinstance(source, Open) or source.kind != result.kind or others:
             return False
         if result.name in self.model.outputs:
-            node.CopyFrom(self.onnx.helper.make_node("Identity", [node.input[0]], [result.name], name=node.name))
+            node.CopyFrom(onnx.helper.make_node("Identity", [node.input[0]], [result.name], name=node.name))
             return False
         self.values[result.name] = source
         self.uses[source.name] += self.uses[result.name] - 1
@@ -266,7 +266,7 @@ class _Lowering:
         for sizes in self.sizes:
             width = sizes[left.name].shape[axis] + sizes[right.name].shape[axis]
             sizes[name] = Sized(left.kind, (*sizes[left.name].shape[:axis], width))
-        node = self.onnx.helper.make_node("Concat", [left.name, right.name], [name], name=name, axis=axis)
+        node = onnx.helper.make_node("Concat", [left.name, right.name], [name], name=name, axis=axis)
         self.uses[name] = 1
         self.values[name] = self._open(name)
         self.pieces[name] = _Piece(
@@ -345,7 +345,7 @@ class _Lowering:
 
     def _standing(self, node: Any) -> Any:
         """Return a node that reads values by their own names, and squeezes no batch of one."""
-        copy = self.onnx.NodeProto()
+        copy = onnx.NodeProto()
         copy.CopyFrom(node)
         for i, name in enumerate(node.input):
             if isinstance(value := self.values.get(name), Open):
@@ -353,7 +353,7 @@ class _Lowering:
         if node.op_type == "Squeeze" and len(node.input) == 1 and not node.attribute:
             axes = [axis for axis, n in enumerate(self._open(copy.input[0]).shape) if n == 1]
             if self.opset < 13:
-                copy.attribute.append(self.onnx.helper.make_attribute("axes", axes))
+                copy.attribute.append(onnx.helper.make_attribute("axes", axes))
             else:
                 copy.input.append(f"{node.name}.axes")
                 self.values[copy.input[1]] = Known(array=np.array(axes, np.int64))
@@ -361,7 +361,7 @@ class _Lowering:
 
     def _try(self, part: HostPart, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Run a part on zeros: what it cannot take is known now, and that its results are as large as was said."""
-        sizes, dtype_of = self.sizes[0], self.onnx.helper.tensor_dtype_to_np_dtype
+        sizes, dtype_of = self.sizes[0], onnx.helper.tensor_dtype_to_np_dtype
         zeros = [
             np.zeros(sizes[name].shape, dtype_of(sizes[name].kind)) if (known := sizes[name].array) is None else known
             for name in inputs
@@ -373,7 +373,7 @@ class _Lowering:
     def _operations(self, node: Any) -> float:
         inputs = [self.sizes[0][name].shape if name else () for name in node.input]
         first, second = (prod(sizes[next(filter(None, node.output))].shape) for sizes in self.sizes)
-        return operations(node.op_type, attributes_of(self.onnx, node), inputs, second - first or first)
+        return operations(node.op_type, attributes_of(node), inputs, second - first or first)
 
 
 def _reason(operators: Iterable[str]) -> str:

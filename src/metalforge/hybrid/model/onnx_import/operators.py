@@ -1,6 +1,6 @@
 """The ONNX operators that models may have: why no NPU runs each, and how much work it is.
 
-The two packages of the extra `onnx` are imported here, when they are first needed.
+The package `onnxruntime` is imported when it is first needed.
 """
 
 import tomllib
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from metalforge.core import PluginError
 
@@ -43,37 +45,25 @@ def operations(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[tup
 
 DEQUANTIZED_SINCE = 19
 """The first opset whose DequantizeLinear the standard's reference implementation has."""
-HINT = "hint: pip install 'metalforge[onnx]'"
 
 
-def onnx_library() -> Any:
-    """Return the package `onnx`, which reads files and tells shapes."""
-    try:
-        import onnx
-        import onnx.inliner
-        import onnx.reference.op_run
-    except ImportError as error:
-        raise PluginError(f"reading ONNX files wants the package `onnx` ({error})\n{HINT}") from error
-    return onnx
+class DequantizeLinear(OpRun):
+    """The operator of opsets whose form the standard's reference implementation lacks."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> tuple[Any]:
+        shape = [1] * x.ndim
+        if scale.size > 1:
+            shape[axis] = scale.size
+        values = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
+        return (values.astype(scale.dtype) * scale.reshape(shape),)
 
 
 def reference_evaluator(model: Any) -> Any:
     """Return the standard's reference implementation of a model, with DequantizeLinear for all opsets that have it."""
-    onnx = onnx_library()
     opset = max(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-
-    class DequantizeLinear(onnx.reference.op_run.OpRun):  # type: ignore[misc, name-defined]  # found by this name
-        op_domain = ""
-
-        def _run(self, x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> tuple[Any]:
-            shape = [1] * x.ndim
-            if scale.size > 1:
-                shape[axis] = scale.size
-            values = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
-            return (values.astype(scale.dtype) * scale.reshape(shape),)
-
-    missing = [DequantizeLinear] if opset < DEQUANTIZED_SINCE else None
-    return onnx.reference.ReferenceEvaluator(model, new_ops=missing)
+    return ReferenceEvaluator(model, new_ops=[DequantizeLinear] if opset < DEQUANTIZED_SINCE else None)
 
 
 def onnx_runtime() -> Any:
@@ -82,6 +72,7 @@ def onnx_runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise PluginError(
-            f"parts of this model run on the host, by the package `onnxruntime` ({error})\n{HINT}"
+            f"parts of this model run on the host, by the package `onnxruntime` ({error})"
+            "\nhint: pip install 'metalforge[onnx]'"
         ) from error
     return onnxruntime

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx.inliner
 
 from metalforge.core import Array, SpecError, escaped, naming, opened
 from metalforge.hybrid.model.ops import Shape
 
-from .operators import ML_OPERATORS, REASONS, onnx_library
+from .operators import ML_OPERATORS, REASONS
 from .rewriting import HALVES, Rewriting, widened
 
 LARGEST_FILE = 256 * 2**20
@@ -67,7 +68,6 @@ class OnnxModel:
 
 def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the checked content of a path, the bytes of a file, or an `onnx.ModelProto`."""
-    onnx = onnx_library()
     if isinstance(source, str | PathLike):
         with opened(source) as (stream, size):
             _check_size(size)
@@ -78,20 +78,19 @@ def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outpu
         raise SpecError(f"a model must be a path, bytes or an onnx.ModelProto. Got {type(source).__name__}")
     try:
         data = source if isinstance(source, bytes) else source.SerializeToString()
-        return _content(onnx, _parsed(onnx, data), name, outputs)
+        return _content(_parsed(data), name, outputs)
     except UnicodeDecodeError as error:
         raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
 
 
 def read_part(data: bytes) -> Any:
     """Return a part of a model that the host runs, whoever wrote it, with no more in it than the importer makes."""
-    onnx = onnx_library()
-    model = _parsed(onnx, data)
+    model = _parsed(data)
     opset, graph = _opset(model), model.graph
     if model.functions or not graph.node:
         raise SpecError("a part of a model has nodes and no functions")
     _check_count(model)
-    _check_tensors(onnx, graph, graph.initializer, graph.node)
+    _check_tensors(graph, graph.initializer, graph.node)
     for node in graph.node:
         _check_supported(node, opset, model)
     return model
@@ -102,13 +101,13 @@ def titled(node: Any) -> str:
     return f"node `{node.name}` ({node.op_type})"
 
 
-def kind_name(onnx: Any, code: int) -> str:
+def kind_name(code: int) -> str:
     """Return the name of a type of numbers."""
     known = onnx.TensorProto.DataType
     return str(known.Name(code)) if code in known.values() else str(code)
 
 
-def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
+def attributes_of(node: Any) -> dict[str, Any]:
     """Return a node's attributes by name."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
@@ -118,7 +117,7 @@ def _check_size(size: int) -> None:
         raise SpecError(f"a model may have {LARGEST_FILE // 2**20} MiB. Got {size / 2**20:.0f} MiB")
 
 
-def _parsed(onnx: Any, data: bytes) -> Any:
+def _parsed(data: bytes) -> Any:
     _check_size(len(data))
     try:
         return onnx.ModelProto.FromString(data)
@@ -126,7 +125,7 @@ def _parsed(onnx: Any, data: bytes) -> Any:
         raise SpecError(f"not an ONNX file, or only a part of one: {error}") from error
 
 
-def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
+def _content(model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the content of a parsed model."""
     _check_size(model.ByteSize())
     _spell(model)
@@ -140,20 +139,20 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # of the checker, of the schemas, of inference: they have no common base
             raise SpecError(f"has functions that cannot be written out: {error}") from error
-    nodes = _wanted(onnx, model.graph, outputs)
+    nodes = _wanted(model.graph, outputs)
     named = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name: _input(onnx, value) for value in model.graph.input if value.name not in named}
+    inputs = {value.name: _input(value) for value in model.graph.input if value.name not in named}
     wanted = tuple(outputs or (value.name for value in model.graph.output))
     read = {value for node in nodes for value in node.input}.union(wanted)
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    _check_tensors(onnx, model.graph, tensors, nodes)
-    rewriting = Rewriting(opset, read, lambda node: attributes_of(onnx, node))
+    _check_tensors(model.graph, tensors, nodes)
+    rewriting = Rewriting(opset, read, lambda node: attributes_of(node))
     nodes = list(rewriting.nodes(nodes))
     for node in nodes:
         _check_supported(node, opset, model)
         if node.op_type in RECURRENT:
-            _check_gates(onnx, node)
-    _check_rules(onnx, model)
+            _check_gates(node)
+    _check_rules(model)
     kinds = {value: kind for value, (_, kind) in inputs.items()}
     shapes, trials = _shapes({value: extents for value, (extents, _) in inputs.items()})
     integers = {value: onnx.TensorProto.DataType.Value(kind) for value, kind in kinds.items() if kind not in REALS}
@@ -162,7 +161,7 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
         inputs=shapes,
         trials=trials,
         dtype=_common_type({value: kind for value, kind in kinds.items() if kind in REALS}),
-        constants={tensor.name: numbers_of(onnx, tensor, tensor.name) for tensor in tensors} | rewriting.constants,
+        constants={tensor.name: numbers_of(tensor, tensor.name) for tensor in tensors} | rewriting.constants,
         nodes=tuple(rewriting.cast(integers, nodes)),
         outputs=wanted,
         opsets=tuple(model.opset_import),
@@ -230,7 +229,7 @@ def _opset(model: Any) -> int:
     return opset
 
 
-def _wanted(onnx: Any, graph: Any, outputs: Sequence[str] | None) -> list[Any]:
+def _wanted(graph: Any, outputs: Sequence[str] | None) -> list[Any]:
     """Return the nodes that the wanted outputs depend on, in the order of the file, each with a name."""
     known = [value.name for value in graph.output]
     for output in outputs or ():
@@ -266,9 +265,9 @@ def _check_supported(node: Any, opset: int, model: Any) -> None:
     )
 
 
-def _check_gates(onnx: Any, node: Any) -> None:
+def _check_gates(node: Any) -> None:
     """Raise for forms of recurrent operators that runtimes and the standard's reference do not agree on."""
-    attributes = attributes_of(onnx, node)
+    attributes = attributes_of(node)
     for name in ("clip", "layout", "activation_alpha", "activation_beta", "input_forget"):
         if attributes.get(name):
             raise SpecError(f"{titled(node)}: attribute `{name}` is not supported")
@@ -284,7 +283,7 @@ def _check_gates(onnx: Any, node: Any) -> None:
         raise SpecError(f"{titled(node)}: sequences of several lengths (`sequence_lens`) are not supported")
 
 
-def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: Iterable[Any]) -> None:
+def _check_tensors(graph: Any, initializers: Iterable[Any], nodes: Iterable[Any]) -> None:
     """Raise for numbers that are in another file, or kept in a way that is not read here."""
     if graph.sparse_initializer:
         raise SpecError("sparse initialisers are not supported")
@@ -306,10 +305,10 @@ def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: It
                 "\nhint: onnx.save(onnx.load(path), new_path, save_as_external_data=False)"
             )
     for name, tensor in inside:
-        numbers_of(onnx, tensor, name)
+        numbers_of(tensor, name)
 
 
-def _check_rules(onnx: Any, model: Any) -> None:
+def _check_rules(model: Any) -> None:
     """Raise for what the library's own checker refuses, but for outputs whose shape the file leaves open."""
     for value in model.graph.output:
         if not value.type.tensor_type.HasField("shape"):  # it is inferred here; any declaration will do
@@ -323,12 +322,12 @@ def _check_rules(onnx: Any, model: Any) -> None:
         raise SpecError(f"cannot be checked: {error}") from error
 
 
-def _input(onnx: Any, value: Any) -> tuple[tuple[Extent, ...], str]:
+def _input(value: Any) -> tuple[tuple[Extent, ...], str]:
     """Return the extents and the type of an input."""
     tensor = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
         raise SpecError(f"input `{value.name}` must be a tensor with a shape")
-    kind = kind_name(onnx, tensor.elem_type)
+    kind = kind_name(tensor.elem_type)
     kind = "FLOAT" if kind in HALVES else kind
     if kind not in KINDS:
         raise SpecError(f"input `{value.name}` is of type {kind}, which is not supported")
@@ -378,16 +377,16 @@ def _common_type(kinds: Mapping[str, str]) -> str:
     return KINDS[found.pop()] if found else "float32"
 
 
-def numbers_of(onnx: Any, tensor: Any, name: str) -> Array:
+def numbers_of(tensor: Any, name: str) -> Array:
     """Return the numbers of a tensor; raises for NaN, unknown types and sizes that do not fit."""
-    kind = kind_name(onnx, tensor.data_type)
+    kind = kind_name(tensor.data_type)
     if kind not in (*KINDS, *HALVES):
         raise SpecError(
             f"constant `{name}` is of type {kind}; supported: float16, {', '.join(KINDS.values())}"
             "\nhint: export the model in float32; text, such as names of classes, stays out with `outputs=[...]`"
         )
     try:
-        array = widened(onnx, tensor) if kind in HALVES else np.array(onnx.numpy_helper.to_array(tensor))
+        array = widened(tensor) if kind in HALVES else np.array(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError) as error:
         raise SpecError(f"constant `{name}` does not hold what its shape says: {error}") from error
     if array.dtype.kind == "f" and np.isnan(array).any():

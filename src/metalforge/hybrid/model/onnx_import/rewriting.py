@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 
 from metalforge.core import Array, SpecError
-
-from .operators import onnx_library
 
 HALVES = ("FLOAT16", "BFLOAT16")
 """Types of numbers that are computed in float32 here."""
@@ -26,7 +25,7 @@ class Rewriting:
 
     def __init__(self, opset: int, wanted: Iterable[str], attributes_of: Callable[[Any], Mapping[str, Any]]) -> None:
         self.constants: dict[str, Array] = {}
-        self._onnx, self._opset = onnx_library(), opset
+        self._opset = opset
         self._wanted, self._attributes_of = set(wanted), attributes_of
 
     def nodes(self, nodes: Iterable[Any]) -> Iterator[Any]:
@@ -51,7 +50,7 @@ class Rewriting:
             yield node
 
     def _node(self, op_type: str, inputs: list[str], output: str, name: str = "", **attributes: Any) -> Any:
-        return self._onnx.helper.make_node(op_type, inputs, [output], name=name, **attributes)
+        return onnx.helper.make_node(op_type, inputs, [output], name=name, **attributes)
 
     def _constant(self, name: str, values: Any) -> str:
         self.constants[name] = np.asarray(values)
@@ -59,14 +58,14 @@ class Rewriting:
 
     def _widen(self, node: Any) -> None:
         """Have a node give float32 where it would give half of that."""
-        kinds = self._onnx.TensorProto
+        kinds = onnx.TensorProto
         halves = {kinds.DataType.Value(name) for name in HALVES}
         for attribute in node.attribute:
             if attribute.name == "to" and attribute.i in halves:
                 attribute.i = kinds.FLOAT
             elif attribute.type == attribute.TENSOR and attribute.t.data_type in halves:
-                whole = widened(self._onnx, attribute.t)
-                attribute.t.CopyFrom(self._onnx.numpy_helper.from_array(whole, attribute.t.name))
+                whole = widened(attribute.t)
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(whole, attribute.t.name))
 
     # Linear models.
 
@@ -82,7 +81,7 @@ class Rewriting:
         name = node.output[-1]
         weights = self._constant(f"{name}.coefficients", flat.reshape(rows, -1))
         bias = self._constant(f"{name}.intercepts", intercepts)
-        yield self._node("Cast", [node.input[0]], f"{name}.inputs", to=self._onnx.TensorProto.FLOAT)
+        yield self._node("Cast", [node.input[0]], f"{name}.inputs", to=onnx.TensorProto.FLOAT)
         yield self._node("Gemm", [f"{name}.inputs", weights, bias], f"{name}.scores", transB=1)
 
     def _transform(self, node: Any, attributes: Mapping[str, Any]) -> Any:
@@ -120,7 +119,7 @@ class Rewriting:
             raise SpecError(f"node `{node.name}` (Normalizer): `norm` must be L1 or L2. Got {norm!r}")
         x, y = node.input[0], node.output[0]
         real, size, divisor = f"{y}.inputs", f"{y}.size", f"{y}.divisor"
-        yield self._node("Cast", [x], real, to=self._onnx.TensorProto.FLOAT)
+        yield self._node("Cast", [x], real, to=onnx.TensorProto.FLOAT)
         axes: dict[str, Any] = {"axes": [1]} if self._opset < 18 else {}
         more = [self._constant(f"{y}.axes", np.array([1], np.int64))] if self._opset >= 18 else []
         yield self._node(f"Reduce{norm.decode()}", [real, *more], size, keepdims=1, **axes)
@@ -135,7 +134,7 @@ _LEARNED: Mapping[str, Callable[[Rewriting, Any, Mapping[str, Any]], Iterator[An
 }
 
 
-def widened(onnx: Any, tensor: Any) -> Array:
+def widened(tensor: Any) -> Array:
     """Return the numbers of a tensor of half precision in float32; raises `SpecError` where it does not hold them."""
     try:
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(np.float32)

@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 
 from metalforge.core import Array, SpecError, allowance
 from metalforge.hybrid.model.graph import of_node
 
-from .operators import onnx_library, operations, reference_evaluator
+from .operators import operations, reference_evaluator
 from .reading import KINDS, RECURRENT, attributes_of, kind_name, titled
 
 LARGEST = 2**27
@@ -43,7 +44,7 @@ class Sized:
     @classmethod
     def of(cls, array: Array) -> "Sized":
         """Return what is known of a constant."""
-        kind = onnx_library().helper.np_dtype_to_tensor_dtype(array.dtype)
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return cls(kind, array.shape, array if array.size <= SMALL else None)
 
 
@@ -56,7 +57,7 @@ class ImportBudget:
 
     def hold(self, values: Iterable[Sized]) -> None:
         """Take values off what is left."""
-        dtype_of = onnx_library().helper.tensor_dtype_to_np_dtype
+        dtype_of = onnx.helper.tensor_dtype_to_np_dtype
         self._bytes -= sum(prod(value.shape) * dtype_of(value.kind).itemsize for value in values)
         if self._bytes < 0:
             raise SpecError(f"is where the values of this model come to more than {self._all} bytes")
@@ -66,9 +67,8 @@ class ImportBudget:
 
         `slowly`: it is the standard's reference that computes them.
         """
-        onnx = onnx_library()
         self.hold(found.values())
-        attributes, numbers = attributes_of(onnx, node), prod(next(iter(found.values())).shape)
+        attributes, numbers = attributes_of(node), prod(next(iter(found.values())).shape)
         inputs = [read[name].shape if name else () for name in node.input]
         work = operations(node.op_type, attributes, inputs, numbers)
         if node.op_type in POOLS:
@@ -105,11 +105,10 @@ def walk(
 
 def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> dict[str, Sized]:
     """Return the types and extents of a node's results."""
-    onnx = onnx_library()
     read = {name: values[name] for name in node.input if name}
     if node.domain == "ai.onnx.ml":
-        return {node.output[0]: _of_features(onnx, node, [values[name] for name in node.input])}
-    _check_form(attributes_of(onnx, node), node, read)
+        return {node.output[0]: _of_features(node, [values[name] for name in node.input])}
+    _check_form(attributes_of(node), node, read)
     version = next(entry.version for entry in opsets if (entry.domain or "ai.onnx") == (node.domain or "ai.onnx"))
     try:
         types = onnx.shape_inference.infer_node_outputs(
@@ -124,18 +123,18 @@ def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> d
             opset_imports=list(opsets),
         )
     except Exception as error:  # of inference, of schemas, of the checker: they have no common base
-        came = ", ".join(f"{kind_name(onnx, v.kind)} {v.shape}" for v in read.values())
+        came = ", ".join(f"{kind_name(v.kind)} {v.shape}" for v in read.values())
         raise SpecError(f"cannot take its inputs ({error}). Got {came or 'none'}") from error
     found = {}
     for name in filter(None, node.output):
         tensor = types[name].tensor_type if name in types else None
         if tensor is None or not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
             raise SpecError(f"has a result, `{name}`, whose shape depends on the numbers that come in")
-        if (kind := kind_name(onnx, tensor.elem_type)) not in KINDS:
+        if (kind := kind_name(tensor.elem_type)) not in KINDS:
             raise SpecError(f"gives `{name}` of type {kind}, which is not supported")
         shape = tuple(int(d.dim_value) for d in tensor.shape.dim)
-        found[name] = Sized(tensor.elem_type, sized(_windows(onnx, node, read, shape)))
-    if node.op_type == "Div" and "INT" in kind_name(onnx, found[node.output[0]].kind):
+        found[name] = Sized(tensor.elem_type, sized(_windows(node, read, shape)))
+    if node.op_type == "Div" and "INT" in kind_name(found[node.output[0]].kind):
         divisor = values[node.input[1]].array
         if divisor is None or not divisor.all():  # a trap that ends the process on some processors
             raise SpecError("divides integers by numbers that may be zero")
@@ -150,7 +149,6 @@ def model_of(
     constants: Mapping[str, Array],
 ) -> Any:
     """Return some nodes as a model; inputs come with their type and shape, outputs with their type (0: unknown)."""
-    onnx = onnx_library()
     helper = onnx.helper
     graph = helper.make_graph(
         list(nodes),
@@ -164,7 +162,6 @@ def model_of(
 
 def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the results of one node by the standard's reference implementation."""
-    onnx = onnx_library()
     kind_of = onnx.helper.np_dtype_to_tensor_dtype
     outputs = [name for name in node.output if name]
     read = {name: (kind_of(array.dtype), array.shape) for name, array in inputs.items()}
@@ -208,14 +205,14 @@ def _with_numbers(
     return {name: Sized(value.kind, value.shape, arrays[name]) for name, value in found.items()}
 
 
-def _windows(onnx: Any, node: Any, read: Mapping[str, Sized], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _windows(node: Any, read: Mapping[str, Sized], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the extents of pooled cells without a last window that would start in the padding behind the input.
 
     That is how runtimes and the standard's reference count them; the library's inference has one more there.
     """
     if node.op_type in ("Conv", "MaxPool", "AveragePool") and any(n < 1 for n in shape):
         raise SpecError(f"has a window larger than what it slides over, {read[node.input[0]].shape}")
-    attributes = attributes_of(onnx, node)
+    attributes = attributes_of(node)
     if node.op_type not in ("MaxPool", "AveragePool") or not attributes.get("ceil_mode"):
         return shape
     cells, axes = read[node.input[0]].shape[2:], len(shape) - 2
@@ -229,7 +226,7 @@ def _windows(onnx: Any, node: Any, read: Mapping[str, Sized], shape: tuple[int, 
     )
 
 
-def _of_features(onnx: Any, node: Any, inputs: Sequence[Sized]) -> Sized:
+def _of_features(node: Any, inputs: Sequence[Sized]) -> Sized:
     """Return the size of what operators of ai.onnx.ml give, which the library does not tell."""
     x = inputs[0]
     if node.op_type == "Scaler":
