@@ -13,8 +13,7 @@ from metalforge.core import on_demand
 if TYPE_CHECKING:
     from .deployed import Deployed, deploy, load
     from .deployed.model import DeployedPlan
-    from .deployed.placement import expect_one_source, require_npu, with_ranges
-    from .deployed.reader import deployed_profile
+    from .deployed.reader import deployed_profile, expect_one_source, require_npu, with_ranges
     from .esn.chunks import ChunkPlan, plan_chunks
     from .esn.network import HybridEsn, HybridStatistics
     from .esn.tasks import Task, loss, refit

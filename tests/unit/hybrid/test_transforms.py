@@ -17,10 +17,7 @@ from metalforge.hybrid.model.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.routing.encodings import encoding_options
-from metalforge.hybrid.routing.jobs import build_chain, build_linear, one_after_another
-from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, line_ranges, measured, observe
-from metalforge.hybrid.routing.transforms import (
+from metalforge.hybrid.routing.candidates import (
     merge_siblings,
     pack_recurrent,
     rectified_chains,
@@ -28,6 +25,9 @@ from metalforge.hybrid.routing.transforms import (
     sibling_heads,
     split_rows,
 )
+from metalforge.hybrid.routing.encodings import encoding_options
+from metalforge.hybrid.routing.jobs import build_chain, build_linear, one_after_another
+from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, line_ranges, measured, observe
 from metalforge.substrates.npu.mesh import layer_bytes
 from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import ProgramError

@@ -26,7 +26,6 @@ from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir import EsnWeights, Layout, head_values, side_by_side, steps_first
 from metalforge.substrates import NpuDevice
 
-from .placement import scaled_inputs
 from .plan_file import frozen
 from .record import EsnRecord, Label, PlanFile, write_network, write_plan
 
@@ -354,3 +353,8 @@ def _fitted(model: Any, kind: dict[str, Any], common: dict[str, Any]) -> tuple[E
         "flat": bool(getattr(model, "single_output_", False)),
     }
     return weights, own | kind
+
+
+def scaled_inputs(schema: FeatureSchema | None, inputs: Any) -> dict[str, Any]:
+    """Return raw inputs by name as a graph sees them."""
+    return dict(inputs) if schema is None else {name: schema.scaled(values) for name, values in inputs.items()}

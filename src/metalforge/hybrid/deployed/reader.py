@@ -1,23 +1,30 @@
-"""`load`: a model in a file, ready to predict, on the device that it was deployed to or on another."""
+"""`load`: a model in a file, ready to predict, on the device that it was deployed to or on another.
 
+Before any layer runs on an NPU, the ranges of its inputs are needed: given, measured, or of the model itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from metalforge.core import Array, MetalforgeError, PathLike, SpecError, naming
+from metalforge.core import Array, FeatureSchema, MetalforgeError, PathLike, PlacementError, SpecError, naming
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.model.inputs import loaded
+from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.inputs import loaded, model_inputs
 from metalforge.hybrid.model.opening import as_graph
+from metalforge.hybrid.model.ops import FullyConnectedOp, RecurrentStep
 from metalforge.hybrid.routing.candidates import DEFAULT_PROFILE
-from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.plan import OpPlan, Plan
+from metalforge.hybrid.routing.ranges import find_ranges
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.device_matrix import OnFailure
 from metalforge.reservoir import EsnWeights, load_weights
 from metalforge.substrates import EmulatedDevice, NpuDevice, NpuError, ProgramError
 
-from .model import Deployed, DeployedEsn, DeployedPlan, fingerprints, network_series
-from .placement import ALLOW_HOST, UnknownRangeError, expect_one_source, require_npu, require_ranges, with_ranges
+from .model import Deployed, DeployedEsn, DeployedPlan, fingerprints, network_series, scaled_inputs
 from .plan_file import thawed
 from .record import EsnRecord, PlanFile, read_entry
 
@@ -25,6 +32,7 @@ IN_FOLDER = "weights.safetensors"
 """The file of a folder that is loaded, as `search` writes it."""
 DEFAULT_PRECISION = "W8A8"
 """Of a network that is put on a device here."""
+ALLOW_HOST = "`--allow-host`, or `allow_host=True`, accepts the host"
 
 
 class _Asked(NamedTuple):
@@ -203,3 +211,58 @@ def _placed(esn: HybridEsn, record: EsnRecord, device: NpuDevice, on_device_fail
         return esn.with_hardware_native(device, on_device_failure=on_device_failure)
     approach = record.approach or "last-layer"
     return esn.with_hardware_linear(device, approach, precision, inputs=inputs, on_device_failure=on_device_failure)
+
+
+# Ranges and places.
+
+
+class UnknownRangeError(SpecError):
+    """Values of unknown size, which cannot be turned into the integers of the NPU."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the range of {what} is not known, and the NPU computes in integers"
+            "\nhint: measure it on example inputs (`--calibration X.npy`, `calibration=`), or give the largest size "
+            f"of an input (`--range R`, `input_range=`); {ALLOW_HOST}"
+        )
+
+
+def require_npu(name: str, places: Sequence[OpPlan], hint: str = "") -> None:
+    """Raise `PlacementError` where no layer runs on the NPU, with the reason of each and one more hint."""
+    if not any(place.encoding for place in places):
+        reasons = "; ".join(f"{place.op}: {place.reason}" for place in places)
+        raise PlacementError(
+            f"no layer of `{name}` runs on the NPU: {reasons}"
+            f"\nhint: `metalforge npu explain` tells what would help{'; ' * bool(hint)}{hint}"
+        )
+
+
+def require_ranges(graph: OpGraph) -> None:
+    """Raise where nothing tells how large the inputs of some layers are."""
+    known = find_ranges(graph)
+    lost = [
+        f"`{node.name}`"
+        for node in graph.nodes
+        if isinstance(node.op, FullyConnectedOp | RecurrentStep) and node.inputs[0] not in known
+    ]
+    if lost and not graph.ranges:
+        raise UnknownRangeError(f"the inputs of {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}")
+
+
+def with_ranges(
+    graph: OpGraph, features: FeatureSchema | None, input_range: float | None, calibration: PathLike | None
+) -> tuple[OpGraph, list[dict[str, Any]] | None]:
+    """Return a graph with the given range of its inputs, and the calibration data in a file as the graph sees them."""
+    expect_one_source(input_range, calibration)
+    if calibration is not None:
+        found = loaded(calibration)
+        with naming(calibration):
+            data = [scaled_inputs(features, batch) for batch in model_inputs(graph, found)]
+        return replace(graph, ranges={}), data
+    return graph if input_range is None else replace(graph, ranges=dict.fromkeys(graph.inputs, input_range)), None
+
+
+def expect_one_source(input_range: float | None, calibration: object) -> None:
+    """Raise where ranges are both given and measured."""
+    if input_range is not None and calibration is not None:
+        raise SpecError("the range of the inputs is given, or measured on data: `--range` or `--calibration`, not both")

@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from metalforge.core import BriefRepr, Cost, PlacementError, aligned, require_one_of
+from metalforge.hybrid.routing.candidates import rows_on_chip, split_rows
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import short
-from metalforge.hybrid.routing.transforms import rows_on_chip, split_rows
 from metalforge.reservoir import EsnWeights, Ranges
 from metalforge.substrates import (
     HOST_STEPS,

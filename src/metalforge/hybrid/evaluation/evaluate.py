@@ -13,7 +13,7 @@ from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.routing.plan import OpPlan
-from metalforge.hybrid.routing.rows import PINNED_HOST
+from metalforge.hybrid.routing.router import PINNED_HOST
 from metalforge.reservoir import EsnWeights
 from metalforge.substrates import PROFILES, Program
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from metalforge.core import Array, Cost, FeatureSchema, HeadLayout, Reals, SpecError, find, naming, one_thread
 from metalforge.hybrid.deployed import Deployed, load
-from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan, network_series, read_graph
-from metalforge.hybrid.deployed.placement import scaled_inputs
+from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan, network_series, read_graph, scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, features_of, outputs
 from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn

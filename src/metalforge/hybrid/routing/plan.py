@@ -15,6 +15,7 @@ from metalforge.hybrid.model.graph import OpGraph
 from metalforge.substrates import DeviceProfile, Objective
 
 from .jobs import DeviceJob
+from .ranges import ValueRange
 from .rules import Substrate
 
 
@@ -93,6 +94,14 @@ class InputRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     beyond: int = 0
     """Numbers of the calibration data beyond `largest`."""
 
+    @classmethod
+    def of(cls, name: str, known: ValueRange | None) -> "InputRange":
+        """Return the largest range of any line."""
+        if known is None:
+            return cls(name=name, largest=None, source="its range is not known")
+        largest, wide = map(float, known.sizes.max(axis=1))
+        return cls(name=name, largest=largest, source=known.source, wide=wide, beyond=known.beyond[0])
+
     def __str__(self) -> str:
         """Return it in a line."""
         if self.largest is None:
@@ -170,28 +179,24 @@ class Plan:
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language: a cluster a partition, an edge a value."""
+        graph, rows = self.graph, {row.op: row for row in self.record.ops}
         lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style=filled, fontname="sans-serif"];']
-        lines += [f'  {_quoted("input " + name)} [shape=ellipse, fillcolor="white"];' for name in self.graph.inputs]
-        rows = {row.op: row for row in self.record.ops}
+        for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
+            lines += [f'  {_quoted(f"{kind} {value}")} [shape=ellipse, fillcolor="white"];' for value in values]
         for i, part in enumerate(self.record.partitions):
             lines += [f"  subgraph cluster_{i} {{", f"    label={_quoted(part.side)};"]
-            for name in part.ops:
-                row = rows[name]
-                label = "\n".join(filter(None, [name, row.kind, f"{row.substrate} {row.encoding}".strip()]))
-                colour = COLOURS[row.substrate]
-                lines.append(
-                    f'    {_quoted("op " + name)} [label={_quoted(label)}, fillcolor="{colour}", '
-                    f"tooltip={_quoted(row.reason)}];"
-                )
+            for row in map(rows.__getitem__, part.ops):
+                label = "\n".join(filter(None, [row.op, row.kind, f"{row.substrate} {row.encoding}".strip()]))
+                look = f'label={_quoted(label)}, fillcolor="{COLOURS[row.substrate]}", tooltip={_quoted(row.reason)}'
+                lines.append(f"    {_quoted('op ' + row.op)} [{look}];")
             lines.append("  }")
-        makers = {value: f"op {node.name}" for node in self.graph.nodes for value in node.outputs}
-        makers |= {value: f"input {value}" for value in self.graph.inputs}
-        for node in self.graph.nodes:
-            for value in node.inputs:
-                lines.append(f"  {_quoted(makers[value])} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
-        for value in self.graph.outputs:
-            lines.append(f'  {_quoted("output " + value)} [shape=ellipse, fillcolor="white"];')
-            lines.append(f"  {_quoted(makers[value])} -> {_quoted('output ' + value)};")
+        makers = {value: f"op {node.name}" for node in graph.nodes for value in node.outputs}
+        makers |= {value: f"input {value}" for value in graph.inputs}
+        reads = [
+            (value, f"op {node.name}", f" [label={_quoted(value)}]") for node in graph.nodes for value in node.inputs
+        ]
+        reads += [(value, f"output {value}", "") for value in graph.outputs]
+        lines += [f"  {_quoted(makers[value])} -> {_quoted(reader)}{label};" for value, reader, label in reads]
         return "\n".join([*lines, "}"])
 
     def diff(self, other: "Plan") -> tuple[Change, ...]:
@@ -199,7 +204,7 @@ class Plan:
         mine, theirs = ({row.op: row for row in plan.record.ops} for plan in (self, other))
         found = []
         for name in dict.fromkeys([*mine, *theirs]):
-            before, after = _compared(mine.get(name)), _compared(theirs.get(name))
+            before, after = (_compared(rows.get(name)) for rows in (mine, theirs))
             found += [
                 Change(op=name, what=what, before=before[what], after=after[what])
                 for what in before
@@ -212,14 +217,10 @@ def _compared(row: OpPlan | None) -> dict[str, str]:
     """Return what `diff` looks at, as text; of a row that is not there only that."""
     if row is None:
         return {"op": "absent"}
-    return {
-        "op": "present",
-        "substrate": row.substrate,
-        "encoding": row.encoding or "none",
-        "passes": str(row.passes),
-        "latency": str(row.together.latency or "unknown"),
-        "energy": str(row.together.energy or "unknown"),
-    }
+    cost = row.together
+    latency, energy = str(cost.latency or "unknown"), str(cost.energy or "unknown")
+    found = {"op": "present", "substrate": row.substrate, "encoding": row.encoding or "none"}
+    return found | {"passes": str(row.passes), "latency": latency, "energy": energy}
 
 
 HEADER = ("op", "kind", "substrate", "encoding", "passes", "chip bytes", "error", "device", "host", "reason")
