@@ -18,6 +18,7 @@ import numpy as np
 from metalforge.core import Array, MetalforgeError, SpecError, find
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.onnx_import.host import HostPart
 from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob, one_after_another
 from metalforge.hybrid.routing.plan import Plan, PlanRecord
 from metalforge.reservoir import EsnWeights, tensors
@@ -101,13 +102,12 @@ class _Writer:
                 return {"integers": self._fields(given)}
             case EsnWeights():
                 return {"network": self._bytes(tensors.encode(given))}
+            case HostPart():
+                return {"onnx": self._bytes(given.model)}
             case tuple():
                 return [self.value(one) for one in given]
         if callable(given):
-            model = getattr(given, "model", None)  # of a `HostPart`, whose library may be absent
-            if not isinstance(model, bytes):
-                raise SpecError(f"a {type(given).__name__} cannot be deployed: it is made of code, not of data")
-            return {"onnx": self._bytes(model)}
+            raise SpecError(f"a {type(given).__name__} cannot be deployed: it is made of code, not of data")
         return msgspec.to_builtins(given)
 
     def _fields(self, record: Any) -> dict[str, Any]:
@@ -178,8 +178,6 @@ class _Reader:
                     file.flush()
                     return tensors.read(file.name)
             case {"onnx": name}:
-                from metalforge.hybrid.model.onnx_import.host import HostPart  # an extra
-
                 try:
                     return HostPart(self._bytes(name))
                 except Exception as error:  # of protobuf and of runtimes, which have types of their own

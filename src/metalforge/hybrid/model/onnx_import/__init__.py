@@ -4,16 +4,6 @@
 runs, `lowering` makes the graph, and `host` runs what stays in ONNX.
 """
 
-from metalforge.core import PluginError
-
-try:
-    import onnx.inliner
-    import onnx.reference.op_run
-except ImportError as error:
-    raise PluginError(
-        f"reading ONNX files wants the package `onnx` ({error})\nhint: pip install 'metalforge[onnx]'"
-    ) from error
-
 from .lowering import load_onnx
 
 __all__ = ["load_onnx"]

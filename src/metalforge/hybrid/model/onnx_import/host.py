@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
 
 from metalforge.core import Array, SpecError
 
-from .operators import onnx_runtime, reference_evaluator
+from .operators import onnx, onnx_runtime, reference_evaluator
 from .reading import RECURRENT, attributes_of, numbers_of, read_part
 from .shapes import Sized, walk
 

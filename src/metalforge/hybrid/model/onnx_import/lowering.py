@@ -14,7 +14,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import onnx
 
 from metalforge.core import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
@@ -23,7 +22,7 @@ from metalforge.substrates import Quantized
 
 from .host import HostPart
 from .native import Known, Open, Value, bias_row, bounds_of, dequantised, native_op, turned
-from .operators import REASONS, operations
+from .operators import REASONS, onnx, operations
 from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
 from .shapes import ImportBudget, Sized, computed, inferred, model_of, sized, walk
 

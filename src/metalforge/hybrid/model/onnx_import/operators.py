@@ -1,6 +1,6 @@
 """The ONNX operators that models may have: why no NPU runs each, and how much work it is.
 
-The package `onnxruntime` is imported when it is first needed.
+The packages `onnx` and `onnxruntime` are imported when they are first needed.
 """
 
 import tomllib
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from metalforge.core import PluginError
 
@@ -43,27 +41,42 @@ def operations(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[tup
             return 0.0
 
 
+HINT = "hint: pip install 'metalforge[onnx]'"
+
+
+class _Onnx:
+    def __getattr__(self, name: str) -> Any:
+        try:
+            import onnx
+            import onnx.inliner
+            import onnx.reference.op_run
+        except ImportError as error:
+            raise PluginError(f"reading ONNX files wants the package `onnx` ({error})\n{HINT}") from error
+        return getattr(onnx, name)
+
+
+onnx: Any = _Onnx()
+"""The package `onnx`, which reads files and tells shapes; imported with the first of its names that is asked for."""
 DEQUANTIZED_SINCE = 19
 """The first opset whose DequantizeLinear the standard's reference implementation has."""
-
-
-class DequantizeLinear(OpRun):
-    """The operator of opsets whose form the standard's reference implementation lacks."""
-
-    op_domain = ""
-
-    def _run(self, x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> tuple[Any]:
-        shape = [1] * x.ndim
-        if scale.size > 1:
-            shape[axis] = scale.size
-        values = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
-        return (values.astype(scale.dtype) * scale.reshape(shape),)
 
 
 def reference_evaluator(model: Any) -> Any:
     """Return the standard's reference implementation of a model, with DequantizeLinear for all opsets that have it."""
     opset = max(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    return ReferenceEvaluator(model, new_ops=[DequantizeLinear] if opset < DEQUANTIZED_SINCE else None)
+
+    class DequantizeLinear(onnx.reference.op_run.OpRun):  # type: ignore[misc]  # found by this name
+        op_domain = ""
+
+        def _run(self, x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> tuple[Any]:
+            shape = [1] * x.ndim
+            if scale.size > 1:
+                shape[axis] = scale.size
+            values = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
+            return (values.astype(scale.dtype) * scale.reshape(shape),)
+
+    missing = [DequantizeLinear] if opset < DEQUANTIZED_SINCE else None
+    return onnx.reference.ReferenceEvaluator(model, new_ops=missing)
 
 
 def onnx_runtime() -> Any:
@@ -72,7 +85,6 @@ def onnx_runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise PluginError(
-            f"parts of this model run on the host, by the package `onnxruntime` ({error})"
-            "\nhint: pip install 'metalforge[onnx]'"
+            f"parts of this model run on the host, by the package `onnxruntime` ({error})\n{HINT}"
         ) from error
     return onnxruntime

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx.inliner
 
 from metalforge.core import Array, SpecError, escaped, naming, opened
 from metalforge.hybrid.model.ops import Shape
 
-from .operators import ML_OPERATORS, REASONS
+from .operators import ML_OPERATORS, REASONS, onnx
 from .rewriting import HALVES, Rewriting, widened
 
 LARGEST_FILE = 256 * 2**20

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 
 from metalforge.core import Array, SpecError
+
+from .operators import onnx
 
 HALVES = ("FLOAT16", "BFLOAT16")
 """Types of numbers that are computed in float32 here."""

@@ -10,12 +10,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
 
 from metalforge.core import Array, SpecError, allowance
 from metalforge.hybrid.model.graph import of_node
 
-from .operators import operations, reference_evaluator
+from .operators import onnx, operations, reference_evaluator
 from .reading import KINDS, RECURRENT, attributes_of, kind_name, titled
 
 LARGEST = 2**27
