@@ -14,8 +14,8 @@ import numpy as np
 
 from metalforge import campaign
 from metalforge.campaign.report.drawing import svg_bytes
-from metalforge.campaign.report.figure_data import TransitionFigure
 from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.parts import TransitionFigure
 from metalforge.campaign.spec import preset
 
 ROOT = Path(__file__).parents[1]

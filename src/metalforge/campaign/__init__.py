@@ -25,22 +25,14 @@ if TYPE_CHECKING:
     from .report.downloads import csv_text
     from .report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
     from .report.figure_data import (
-        ComparedCampaign,
-        PublishedCurve,
-        PublishedPlace,
-        TransitionFigure,
-        TransitionPoint,
-        TransitionSystem,
-        compared_campaign,
-    )
-    from .report.figure_data_of_chains import (
         ChainHistory,
         histogram_edges,
         memory_of,
+        pipeline_figure,
         plane_of,
+        silicon_figure,
         supports_of,
     )
-    from .report.figure_data_of_run import pipeline_figure, silicon_figure
     from .report.figures import (
         draw_curves,
         draw_histories,
@@ -50,9 +42,20 @@ if TYPE_CHECKING:
     )
     from .report.figures_of_evidence import Panels, ReportedPeak, draw_evidence
     from .report.html import Raw, box, details, heading, items, note, paragraph, section, table
-    from .report.parts import Figures, PeakReport, Report
-    from .report.points import FEWEST_ROWS, ChainResult
-    from .report.result import Results, SystemResult
+    from .report.parts import (
+        ComparedCampaign,
+        Figures,
+        PeakReport,
+        PublishedCurve,
+        PublishedPlace,
+        Report,
+        TransitionFigure,
+        TransitionPoint,
+        TransitionSystem,
+        compared_campaign,
+        compared_section,
+    )
+    from .report.result import FEWEST_ROWS, ChainResult, Results, SystemResult
     from .report.spec_text import spec_text
     from .report.words import (
         ENDINGS,
@@ -109,7 +112,7 @@ if TYPE_CHECKING:
         WideWork,
         register_theory,
     )
-    from .view import BudgetView, ChainView, DecisionView, SystemView, View, view_of
+    from .view import BudgetView, ChainView, DecisionView, SystemView, View, decision_view, view_of
 
 __all__ = [
     "PRESETS",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import median
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from .findings import target_looks
 from .report.decisions import decisions_by_head
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .state import CampaignState
-from .store.records import Assigned, Decided, Silicon
+from .store.records import Assigned, Commanded, Decided, Silicon
 from .theory import System, Target, Theory, TheoryWords
 
 SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
@@ -88,21 +88,25 @@ class SystemView(_Shown, frozen=True, kw_only=True):
 
 
 class DecisionView(_Shown, frozen=True, kw_only=True):
-    """One decision: `number` counts those of its kind (visits, others), `seconds` since the campaign began.
+    """One decision or command: `number` counts those of its kind (visits, others), `seconds` since the campaign began.
 
-    `updates` is the length of a visit, or the update of the chain at which something else was decided.
+    `updates` is the length of a visit, or the update of the chain at which something else was decided. `head` took
+    part in it; of a visit, it decided where. `baseline` is what the rule beside a head said.
     """
 
     number: int
     seconds: float
     what: str
     by: str
-    chain: str
-    coordinate: float | None
-    fresh: bool
-    updates: int
     reason: str
-    trusted: bool | None
+    chain: str = ""
+    coordinate: float | None = None
+    fresh: bool = False
+    updates: int = 0
+    trusted: bool | None = None
+    head: str = ""
+    value: float | None = None
+    baseline: float | None = None
 
 
 class BudgetView(_Shown, frozen=True, kw_only=True):
@@ -252,40 +256,43 @@ def _volume(state: CampaignState, system: System, status: Status) -> SystemView:
     after = (
         last.trajectories if status in ("silent", "interrupted") and last.trajectories < state.trajectories else None
     )
-    judged = SystemView(system=system, established=last.established, evidence=last.evidence, after=after)
-    if state.spec.theory.target == "curve":
-        return msgspec.structs.replace(judged, error=last.error, reason=one_line(last.reason))
-    if last.result is None:
-        return msgspec.structs.replace(judged, reason=one_line(last.reason))
-    if state.spec.theory.target == "crossing":
-        judged = msgspec.structs.replace(judged, reason=one_line(last.reason))
-    value, error = state.spec.theory.quoted(last.result, last.error or 0.0)
-    return msgspec.structs.replace(judged, result=value, error=error, located=last.result, height=last.height)
+    theory = state.spec.theory
+    located = theory.target != "curve" and last.result is not None
+    value, error = theory.quoted(last.result or 0.0, last.error or 0.0) if located else (None, None)
+    return SystemView(
+        system=system,
+        result=value,
+        error=last.error if theory.target == "curve" else error,
+        located=last.result if located else None,
+        height=last.height if located else None,
+        reason="" if located and theory.target == "peak" else one_line(last.reason),
+        established=last.established,
+        evidence=last.evidence,
+        after=after,
+    )
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:
     """Return the last visits and decisions in order of time; what was said about heads is in `heads`."""
     numbered: list[tuple[int, Assigned | Decided]] = [*enumerate(state.visits), *enumerate(others)]
     numbered.sort(key=lambda pair: pair[1].at)
-    return tuple(_decision(number, record, state) for number, record in (numbered[-last:] if last else ()))
+    return tuple(decision_view(record, state, number) for number, record in (numbered[-last:] if last else ()))
 
 
-def _decision(number: int, record: Assigned | Decided, state: CampaignState) -> DecisionView:
+def decision_view(record: Assigned | Commanded | Decided, state: CampaignState, number: int = 0) -> DecisionView:
+    """Return a decision as it is shown."""
+    shown: dict[str, Any] = {"number": number, "seconds": record.at - state.opened.at, "by": record.by}
+    if isinstance(record, Commanded):
+        asked = "".join(f" {name} {value}" for name, value in record.asked.items())
+        said = "accepted" if record.accepted else f"refused: {record.reason}"
+        return DecisionView(what="command", reason=one_line(f"{record.what}{asked}, {said}"), **shown)
+    at = state.chains[record.chain].coordinate if record.chain in state.chains else None
+    shown |= {"reason": one_line(record.reason), "chain": record.chain, "coordinate": at, "baseline": record.baseline}
     if isinstance(record, Assigned):
-        what, fresh, updates, trusted = "visit", record.fresh, record.updates, None
-    else:
-        what, fresh, updates, trusted = record.what, False, record.step, record.trusted
+        head = record.head if record.by_head else ""
+        return DecisionView(what="visit", fresh=record.fresh, updates=record.updates, head=head, **shown)
     return DecisionView(
-        number=number,
-        seconds=record.at - state.opened.at,
-        what=what,
-        by=record.by,
-        chain=record.chain,
-        coordinate=state.chains[record.chain].coordinate if record.chain in state.chains else None,
-        fresh=fresh,
-        updates=updates,
-        reason=one_line(record.reason),
-        trusted=trusted,
+        what=record.what, updates=record.step, trusted=record.trusted, head=record.head, value=record.value, **shown
     )
 
 

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign import (
-    Assigned,
-    Commanded,
-    Decided,
     Results,
     SystemView,
     View,
     compared_campaign,
+    decision_view,
     duration,
     found_text,
     histogram_edges,
@@ -140,32 +138,10 @@ def state_now(followed: Followed) -> dict[str, Any]:
 
 def decisions_sent(followed: Followed) -> list[dict[str, Any]]:
     """Return the last decisions, in the order of the journal; `at` is the number of records up to each."""
-    began = followed.state.opened.at
     return [
-        {"at": at, "seconds": record.at - began, "by": record.by, **_decision(record)}
+        {"at": at, **msgspec.structs.asdict(decision_view(record, followed.state))}
         for at, record in followed.decided[-MOST_DECISIONS:]
     ]
-
-
-def _decision(record: Assigned | Commanded | Decided) -> dict[str, Any]:
-    """Return what was decided; `baseline` is what the rule beside a head said."""
-    line: dict[str, Any] = {
-        "head": "",
-        "chain": "",
-        "trusted": None,
-        "coordinate": None,
-        "value": None,
-        "baseline": None,
-    }
-    if isinstance(record, Commanded):
-        asked = "".join(f" {name} {value}" for name, value in record.asked.items())
-        said = "accepted" if record.accepted else f"refused: {record.reason}"
-        return line | {"what": "command", "reason": one_line(f"{record.what}{asked}, {said}")}
-    line |= {"chain": record.chain, "reason": one_line(record.reason), "baseline": record.baseline}
-    if isinstance(record, Assigned):
-        head = record.head if record.by_head else ""
-        return line | {"what": "visit", "head": head, "coordinate": record.coordinate}
-    return line | {"what": record.what, "head": record.head, "trusted": record.trusted, "value": record.value}
 
 
 def chain_sent(followed: Followed, name: str) -> dict[str, Any]:

@@ -6,16 +6,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.figure_data import compared_campaign
-from metalforge.campaign.report.figure_data_of_chains import memory_of, plane_of
-from metalforge.campaign.report.figure_data_of_run import (
+from metalforge.campaign.report.figure_data import (
     MOST_BARS,
     joules_lines,
+    memory_of,
     pipeline_figure,
     places_of,
+    plane_of,
     silicon_figure,
 )
 from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.parts import compared_campaign
 from metalforge.campaign.report.result import Results
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import EMULATED_NPU, BlockDone, Resumed, StageEdge, StageNode

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from metalforge.campaign import load
-from metalforge.campaign.report.figure_data import apart, compared_campaign
 from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.parts import apart, compared_campaign
 from metalforge.campaign.report.result import Results
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.view import view_of

@@ -5,7 +5,7 @@ Numbers are written with all their digits and read back as the same bits.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import BinaryIO
 
@@ -50,19 +50,6 @@ def write_rows(state: CampaignState, stream: BinaryIO) -> None:
         for update, (phase, *values) in enumerate(zip(chain.phases, *columns, strict=False)):
             writer.writerow([*about, update, phase, *values])
     text.detach()
-
-
-def curves_csv(shown: Mapping[System, TransitionCurve]) -> str:
-    """Return the curves of all systems with their errors; no line is drawn from one `segment` to the next.
-
-    `order` is the order parameter.
-    """
-    rows = (
-        (system_name(system), *values)
-        for system, found in shown.items()
-        for values in zip(*(getattr(found, name) for name in CURVE_COLUMNS), strict=True)
-    )
-    return csv_text(("system", *CURVE_COLUMNS), rows)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

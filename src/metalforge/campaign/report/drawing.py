@@ -35,18 +35,22 @@ STYLE: Any = {
 
 
 class Drawn(NamedTuple):
-    """A figure with its file name (no suffix), its title and what it shows, in words."""
+    """A figure with its file name (no suffix), its title and what it shows, in words.
+
+    `section` names a part of the page where several figures are shown in their order.
+    """
 
     name: str
     title: str
     caption: str
     figure: Figure
+    section: str = ""
 
 
-def drawn(name: str, figure: Figure, paragraphs: Paragraphs | None = None, **figures: Any) -> Drawn:
+def drawn(name: str, figure: Figure, paragraphs: Paragraphs | None = None, section: str = "", **figures: Any) -> Drawn:
     """Return a figure with its words, and these figures in them; `paragraphs` are those of a theory."""
     title, *caption = (paragraphs or TEXTS)(f"figures.{name}", **figures)
-    return Drawn(name, title, " ".join(caption), figure)
+    return Drawn(name, title, " ".join(caption), figure, section)
 
 
 @contextmanager

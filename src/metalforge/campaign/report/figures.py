@@ -10,10 +10,9 @@ from metalforge.core import Paragraphs
 from metalforge.statistics import Estimate, Value, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
-from .figure_data import ComparedCampaign, TransitionFigure, apart
 from .figures_of_run import draw_run
-from .points import in_order
-from .result import Results
+from .parts import ComparedCampaign, TransitionFigure, apart
+from .result import Results, in_order
 from .words import say, system_math, system_text
 
 Measured: TypeAlias = Estimate | Value

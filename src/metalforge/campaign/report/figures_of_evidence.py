@@ -18,7 +18,7 @@ from metalforge.core import Paragraphs
 from metalforge.statistics import Joint, with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data_of_chains import PeakSupport, histogram_edges, memory_of, support_of
+from .figure_data import PeakSupport, histogram_edges, memory_of, support_of
 from .result import Results
 from .words import system_math
 
@@ -90,7 +90,7 @@ def draw_evidence(
         for i, peak in enumerate(peaks):
             kind.draw(peak, *axes[panels * i : panels * (i + 1)])
         own = paragraphs if name in more else None
-        made.append(drawn(name, figure, own, order=order, two_peaks=TWO_PEAKS, judged=JUDGED_TAU))
+        made.append(drawn(name, figure, own, "evidence", order=order, two_peaks=TWO_PEAKS, judged=JUDGED_TAU))
     return made
 
 

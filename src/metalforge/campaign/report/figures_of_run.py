@@ -6,7 +6,7 @@ from matplotlib.ticker import MaxNLocator
 from metalforge.campaign.state import CampaignState
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
+from .figure_data import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
 from .result import Results
 from .words import system_math
 

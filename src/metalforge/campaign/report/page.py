@@ -1,6 +1,6 @@
 """The report: one HTML page that stands alone; its figures as PNG files and what was measured as CSV beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from metalforge.core import PathLike, naming, replacing
 from . import sections, sections_of_run
 from .downloads import CURVES, ROWS, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
-from .figure_data import ComparedCampaign, compared_campaign
 from .figures import draw_all, draw_main
 from .html import Raw, data_address, document, image, link, paragraph, table
+from .parts import ComparedCampaign, compared_campaign
 from .result import Results
 from .words import say, system_text
 
@@ -46,7 +46,10 @@ def write_report(shown: Results, directory: PathLike, beside: Sequence[Results] 
 
 def page_of(shown: Results, drawn: Sequence[Drawn], beside: Sequence[ComparedCampaign] = ()) -> str:
     """Return the page."""
-    figures: Mapping[str, str] = {one.name: image(svg_bytes(one.figure), one.title, one.caption) for one in drawn}
+    figures: dict[str, str] = {}
+    for one in drawn:
+        where = one.section or one.name
+        figures[where] = figures.get(where, "") + image(svg_bytes(one.figure), one.title, one.caption)
     report = shown.theory.report
     downloads = _downloads(report.curves_csv(shown)) if shown.state.trajectories else ""
     parts = [

@@ -1,16 +1,20 @@
-"""The sections of every report: the result, its evidence, the curves, all chains, where the updates went."""
+"""The sections of every report: what was found, in words, its evidence, the curves, all chains, where updates went.
 
-from collections.abc import Mapping, Sequence
+A number that is not established does not stand there bare, neither in a terminal nor on a page: an interval does.
+"""
 
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.theory import SizeLaw
 from metalforge.core import Observable
 from metalforge.statistics import with_error
 
-from .figure_data import COMPARED, ComparedCampaign, apart
-from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
-from .html import Raw, card, details, heading, note, paragraph, section, table
-from .points import ChainResult
-from .result import Results, SystemResult
+from .html import Raw, box, card, details, heading, items, link, note, paragraph, section, table
+from .result import ChainResult, Quoted, Results, SystemResult
 from .words import (
     ENDINGS,
     chi2_text,
@@ -18,13 +22,102 @@ from .words import (
     estimate_text,
     found_text,
     interval_text,
+    item_text,
     needed_text,
     number_text,
     remark_text,
     say,
     substrates_text,
+    system_name,
     system_text,
 )
+
+if TYPE_CHECKING:  # loaded where it is asked for
+    from metalforge.campaign.analysis.finite_size import FiniteSizeFit
+
+
+def peak_lines(shown: Results) -> Iterator[str]:
+    """Give the lines for a terminal: the headline first, then every system with its evidence."""
+    if (fit := shown.extrapolation) is not None:
+        yield from _stated(shown.quoted, shown.limit_name, shown.evidence)
+        yield f"  {_quality(fit)}"
+    if shown.finite_size is not None:
+        yield from (f"  {caution}" for caution in shown.finite_size.cautions)
+    for volume in shown.systems:
+        yield from _volume(volume)
+
+
+def found_lines(shown: Results) -> Iterator[str]:
+    """Give the lines of a campaign whose systems each say in words what was found."""
+    for volume in shown.systems:
+        verdict = "established" if volume.established else "not established"
+        yield f"{system_name(volume.system)}: {volume.said}, {verdict}"
+        yield from _items(volume.evidence)
+
+
+def _volume(volume: SystemResult) -> Iterator[str]:
+    if volume.result.value is None:
+        yield f"{volume.result.name}({system_name(volume.system)}): not located"
+        yield from (f"  lacking: {item_text(item)}" for item in volume.evidence if not item.holds)
+        return
+    yield from _stated(volume.result, system_name(volume.system), volume.evidence)
+    yield from _items(volume.evidence)
+
+
+def _items(evidence: Sequence[Evidence]) -> Iterator[str]:
+    return (f"  {'holds' if item.holds else 'lacks'}: {item_text(item)}" for item in evidence)
+
+
+def _stated(found: Quoted, where: str, evidence: Sequence[Evidence]) -> Iterator[str]:
+    value, error = found.value or 0.0, found.error or 0.0
+    if found.established:
+        yield f"{found.name}({where}) = {with_error(value, error)}, established"
+        return
+    lacking = ", ".join(item.name for item in evidence if not item.holds)
+    yield f"{found.name}({where}): not established; the data so far point to {interval_text(value, error)} (one error)"
+    yield f"  not to be quoted, for lack of: {lacking}"
+
+
+def verdict(shown: Results) -> tuple[Raw, list[str]]:
+    """Return the title of the page and what stands below it: a number only where it is established."""
+    found, label = shown.quoted, escape(shown.words.found)
+    if found.value is None or found.error is None:
+        return Raw(f"{label} is not located"), [paragraph(f"Why: {shown.systems[0].reason}", "warn")]
+    law = shown.theory.size_law
+    if not shown.established:
+        interval = interval_text(found.value, found.error)
+        name = shown.words.coupling
+        said = say("verdict.interval", where=_subject(shown, law), coordinate=name, interval=interval)
+        lacking = [item_text(item) for item in shown.evidence if not item.holds]
+        return Raw(f"{label} is not established"), [box(paragraph(said), items(lacking))]
+    value = with_error(found.value, found.error)
+    peak, fit = shown.systems[0].transition, shown.extrapolation
+    meaning, rests = "", ""
+    if fit is not None and law is not None:
+        meaning = say("verdict.of-infinite", limit=law.limit, order=shown.theory.order.text, quality=_quality(fit))
+        rests = say("verdict.infinite-rests", systems=len(fit.systems))
+    elif peak is not None:
+        name, words = system_text(peak.system), shown.words
+        known = {"coordinate": words.coupling, "kind": words.system, "order": shown.theory.order.text, "system": name}
+        meaning = say("verdict.of-volume", found=peak, **known)
+        rests = say("verdict.volume-rests", found=peak, held=len(shown.systems[0].evidence))
+    return Raw(f'{label} = <span class="value">{value}</span>'), [
+        paragraph(meaning),
+        paragraph(Raw(f"{escape(rests)} {link('All the evidence', '#evidence').html}.")),
+    ]
+
+
+def _subject(shown: Results, law: SizeLaw | None) -> str:
+    if (fit := shown.extrapolation) is not None and law is not None:
+        return say("verdict.infinite", limit=law.limit, quality=_quality(fit))
+    return say("verdict.peak", order=shown.theory.order.text, system=system_text(shown.systems[0].system))
+
+
+def _quality(fit: "FiniteSizeFit") -> str:
+    """Return from which systems an extrapolation is, and how well they fit."""
+    names = ", ".join(system_name(system) for system in fit.systems)
+    return f"from {names}; {chi2_text(fit.chi2, fit.dof)}"
+
 
 Figures = Mapping[str, str]
 YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
@@ -66,7 +159,7 @@ def _ending(state: CampaignState) -> str:
     return "It has not finished: these are the numbers so far."
 
 
-def transition_section(shown: Results, figures: Figures, *more: str) -> str:
+def transition_section(shown: Results, figures: Figures) -> str:
     """Return the physics: the curves, the peak of every system, what was left out, several systems."""
     rows, words, order = [_volume_row(volume) for volume in shown.systems], shown.words, shown.theory.order.text
     columns = (words.system, f">{words.found}", ">peak of chi", ">B4 there", f">{words.chain}s", ">measured")
@@ -87,7 +180,6 @@ def transition_section(shown: Results, figures: Figures, *more: str) -> str:
         details(f"{len(left)} {words.chain}s were left out", left_out) if left else "",
         figures.get("systems", ""),
         _finite_size(shown),
-        *more,
     )
 
 
@@ -122,15 +214,7 @@ def _finite_size(shown: Results) -> str:
     return "\n".join(parts)
 
 
-def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> str:
-    """Return several campaigns in one figure and one table; empty where none is compared."""
-    if not beside:
-        return ""
-    lines = table(COMPARED, [campaign.line for campaign in beside])
-    return section("Compared", figures.get("compared", "") or paragraph(f"There is {apart(beside)}."), lines)
-
-
-def evidence_section(shown: Results, figures: Figures, *more: str) -> str:
+def evidence_section(shown: Results, figures: Figures) -> str:
     """Return the items of every volume, and what they were judged from."""
     parts = [(system_text(volume.system), volume.evidence) for volume in shown.systems]
     if shown.extrapolation is not None:
@@ -148,8 +232,7 @@ def evidence_section(shown: Results, figures: Figures, *more: str) -> str:
         "Evidence",
         paragraph(say("sections.evidence")),
         *tables,
-        *(figures.get(name, "") for name in EVIDENCE_FIGURES),
-        *more,
+        figures.get("evidence", ""),
         anchor="evidence",
     )
 

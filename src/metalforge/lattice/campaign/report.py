@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from math import hypot
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from metalforge.campaign import (
     CampaignSpec,
@@ -41,8 +41,6 @@ ROWS = {"Polyakov loop": "loop", "susceptibility": "chi", "beta_c": "beta_c", "B
 
 class LatticeReport(PeakReport):
     """Shows the transition of a lattice."""
-
-    own_figures: ClassVar = {"transition": ("plaquette",), "evidence": ("loop-plane",), "histories": ("hmc",)}
 
     def comparison(self, shown: Results) -> str:
         """Return one sentence that compares with the published coupling; nothing with sea quarks or an unknown N_t.
@@ -107,7 +105,7 @@ class LatticeReport(PeakReport):
 
         for transition in draw_transition(shown):
             yield transition
-            yield draw_means("plaquette", shown, {PLAQUETTE: column("plaquette")}, TEXTS)
+            yield draw_means("plaquette", shown, {PLAQUETTE: column("plaquette")}, TEXTS, section="transition")
         yield from draw_systems(shown)
         yield from draw_histories(shown)
         if lattice_of(shown.spec).flavors and (quarks := quarks_of(shown.state)):
@@ -115,7 +113,7 @@ class LatticeReport(PeakReport):
             yield draw_means("quarks", shown, means, TEXTS)
         if hmc := {label: found for name, label in HMC_LABELS.items() if (found := column(name))}:
             solves = say("captions.solves") if len(hmc) > 1 else ""
-            yield draw_means("hmc", shown, hmc, TEXTS, solves=solves)
+            yield draw_means("hmc", shown, hmc, TEXTS, section="histories", solves=solves)
         yield from draw_evidence(shown, {"loop-plane": loop_planes(shown.state)}, TEXTS)
 
     def theory(self, spec: CampaignSpec) -> str:

@@ -26,6 +26,7 @@ from metalforge.campaign import (
     TransitionPoint,
     TransitionSystem,
     box,
+    compared_section,
     csv_text,
     details,
     item_text,
@@ -101,7 +102,7 @@ class PlasmaReport(Report):
         return [
             sections.headline(shown, Raw(self.headline(first)), meaning, theory=theory, update=update),
             section(self.title, *parts),
-            sections.compared_section(beside, figures),
+            compared_section(beside, figures),
             sections.evidence_section(shown, figures),
             _trajectories(shown, links, figures),
         ]
