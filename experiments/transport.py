@@ -21,7 +21,6 @@ from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.plasma import (
-    MeanWithError,
     PlasmaJob,
     PlasmaRun,
     PlasmaSpec,
@@ -33,7 +32,7 @@ from metalforge.plasma import (
 )
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.replicas import PlasmaReplicas
-from metalforge.statistics.estimate import with_error
+from metalforge.statistics.estimate import Value, with_error
 
 from .lammps import lammps_is_here, lammps_segments
 from .lines import Job, OutcomeFile
@@ -213,7 +212,7 @@ def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Re
         found = _joined(point, fluid)
         table.append(_cells(point, found, fluid, _joined(point, theirs) if theirs else None))
         for name in ("diffusion_infinite", "viscosity"):
-            figure: MeanWithError = getattr(found, name)
+            figure: Value = getattr(found, name)
             if figure.error is not None and not point.supercooled:
                 relative = figure.error / figure.mean
                 asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
@@ -262,5 +261,5 @@ def _cells(
     }
 
 
-def _quoted(figure: MeanWithError) -> str:
+def _quoted(figure: Value) -> str:
     return f"{figure.mean:.4g}" if figure.error is None else with_error(figure.mean, figure.error)

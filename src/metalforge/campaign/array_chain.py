@@ -9,11 +9,10 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core import (
     ChainFaultError,
@@ -191,13 +190,3 @@ class ArrayPoint(PointChain):
         """Return what the last row of a flagged block is, in words."""
         last = ", ".join(f"{name} {column[-1]:.6g}" for name, column in self.run.log.columns.items() if column)
         return f"its last row is {last}"
-
-    def recent_order(self, window: int) -> NDArray[np.float64]:
-        """Return the order parameter of the last measurements, at most `window`."""
-        log = self.run.log
-        begin = self.rows - min(window, self.measured) - log.first
-
-        def column(name: str) -> Any:
-            return np.array(log.columns[name][begin:], np.float64)
-
-        return self.theory.order_of(column)

@@ -273,7 +273,7 @@ def _show_one(summary: "PlasmaSummary") -> None:
 
 def _table(title: str, numbers: dict[str, Any], published: "dict[str, tuple[Reference, ...]]") -> None:
     """Show the numbers that have errors, each beside what was published for the measured coupling."""
-    from metalforge.plasma import MeanWithError
+    from metalforge.statistics import Value
 
     rows = [
         (
@@ -283,6 +283,6 @@ def _table(title: str, numbers: dict[str, Any], published: "dict[str, tuple[Refe
             "; ".join(f"{one.value:.4g} ({one.source})" for one in published.get(name, ())),
         )
         for name, v in numbers.items()
-        if isinstance(v, MeanWithError)
+        if isinstance(v, Value)
     ]
     print_table(title, ("observable", "mean", "error", "published"), rows)

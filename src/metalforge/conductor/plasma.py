@@ -40,7 +40,6 @@ from metalforge.plasma import (
     MASS,
     SAMPLE_TIME,
     STRESSES,
-    MeanWithError,
     PlasmaRun,
     PlasmaSpec,
     Transport,
@@ -54,6 +53,7 @@ from metalforge.plasma import (
     said_enough,
 )
 from metalforge.reservoir import EsnWeights, collect
+from metalforge.statistics import Value
 
 SCHEMA = msgspec.toml.decode(
     files("metalforge.conductor").joinpath("data/plasma_features.toml").read_bytes(), type=FeatureSchema
@@ -295,7 +295,7 @@ class HeadStop:
         known = [one for one in said if one is not None]
         return np.mean(known, axis=0) if known and len(known) == len(said) else None
 
-    def weighed(self, runs: Sequence[PlasmaRun]) -> tuple[MeanWithError, MeanWithError] | None:
+    def weighed(self, runs: Sequence[PlasmaRun]) -> tuple[Value, Value] | None:
         """Return D* and eta* with the readings weighed in; None without any."""
         readings = self.readings
         if readings is None:
@@ -309,7 +309,7 @@ class HeadStop:
             error = math.inf if own.error is None or not math.isfinite(own.error) else own.error / own.mean
             weight = 1 / noise**2 + (0.0 if math.isinf(error) else 1 / error**2)
             log = (said / noise**2 + (0.0 if math.isinf(error) else math.log(own.mean) / error**2)) / weight
-            made.append(MeanWithError(mean=math.exp(log), error=math.exp(log) / math.sqrt(weight)))
+            made.append(Value(mean=math.exp(log), error=math.exp(log) / math.sqrt(weight)))
         return made[0], made[1]
 
     def __call__(self, runs: Sequence[PlasmaRun]) -> bool:

@@ -5,7 +5,7 @@ and resumed run gives the numbers of an uninterrupted one.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Self
 
@@ -14,25 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core import MetalforgeError, Row, SpecError, remove_half_written, require_at_least
-from metalforge.statistics import (
-    MIN_LENGTH,
-    Estimate,
-    Value,
-    chiral_susceptibility,
-    gamma_method,
-    susceptibility,
-    value_of,
-)
+from metalforge.statistics import MIN_LENGTH, Value, chiral_susceptibility, quoted, susceptibility, value_of
 
 from .chain import Chain, ChainSpec
 from .io import write_links
-from .observables import named
+from .observables import COLUMNS, named
 from .run import ChainRun
 from .warmup import WarmUp
 
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
-SERIES = ("plaquette", "plaquette_spatial", "plaquette_temporal", "polyakov_re", "polyakov_im", "accepted", "delta_h")
 SEA_SERIES = ("cg_total", "condensate", "condensate_pairs", "condensate_connected")
 """What a run with sea quarks has besides."""
 
@@ -201,10 +192,10 @@ class Generation:
         fermions = self.chain.spec.fermions
         if fermions is None:
             return values
-        values["cg_iterations"] = _value(self.series["cg_total"])
+        values["cg_iterations"] = quoted(self.series["cg_total"])
         condensate, pairs, connected = (np.array(self.series[name]) for name in SEA_SERIES[1:])
         if fermions.noise_vectors >= 1:
-            values["condensate"] = _value(condensate)
+            values["condensate"] = quoted(condensate)
         if fermions.noise_vectors >= 2 and self.measured >= MIN_LENGTH:
             same = [n for n, mass in zip(fermions.flavors, fermions.masses, strict=True) if mass == fermions.masses[0]]
             parts = chiral_susceptibility(
@@ -218,17 +209,18 @@ class Generation:
         """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
         volume = self.chain.field.spatial_volume
-        absolute = _value(loop)
-        chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
+        absolute = quoted(loop)
+        enough = self.measured >= MIN_LENGTH
+        chi = Value.of(susceptibility(loop, volume)) if enough else Value(mean=volume * float(loop.var()))
         hmc = self.chain.spec.has_trajectories
         also = (*_own(self.chain), *self.job.observables)
         return GenerationSummary(
-            plaquette=_value(self.series["plaquette"]),
+            plaquette=quoted(self.series["plaquette"]),
             polyakov_abs=absolute,
             # How far apart measurements must be is a property of |L|, so its autocorrelation time is the one shown.
             susceptibility=msgspec.structs.replace(chi, tau_int=absolute.tau_int),
-            acceptance=_value(self.series["accepted"]) if hmc else None,
-            exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
+            acceptance=quoted(self.series["accepted"]) if hmc else None,
+            exp_minus_dh=quoted(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
             observables={
                 o.name: value_of(o.transform(np.array(self.series[o.name])), error=o.error)
@@ -243,21 +235,9 @@ class Generation:
 
 
 def _series_of(chain: Chain) -> tuple[str, ...]:
-    return SERIES + _own(chain) + (() if chain.sea is None else SEA_SERIES)
+    return COLUMNS + _own(chain) + (() if chain.sea is None else SEA_SERIES)
 
 
 def _own(chain: Chain) -> tuple[str, ...]:
     """What reweighting reads of the action, where it is not among those of every run."""
-    return () if chain.action.variable in SERIES else (chain.action.variable,)
-
-
-def _value(
-    series: Sequence[float] | Floats,
-    estimate: Callable[[Floats], Estimate] = gamma_method,
-    bare: Callable[[Floats], float] = lambda values: float(values.mean()),
-) -> Value:
-    """Return the estimate of a series, or the bare number where it is too short for an error."""
-    values = np.asarray(series, np.float64)
-    if values.size < MIN_LENGTH:
-        return Value(mean=bare(values))
-    return Value.of(estimate(values))
+    return () if chain.action.variable in COLUMNS else (chain.action.variable,)

@@ -16,7 +16,6 @@ from metalforge.core import on_demand
 
 from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
-from .observables import MeanWithError
 from .references import Reference, references
 from .replicas import PlasmaReplicas
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
@@ -35,7 +34,6 @@ __all__ = [
     "MASS",
     "Correlations",
     "LostParticleError",
-    "MeanWithError",
     "Particles",
     "PlasmaJob",
     "PlasmaReplicas",

@@ -7,12 +7,10 @@ import math
 from itertools import product
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.native import PARTICLE_SUMS, density_powers
-from metalforge.statistics import MIN_LENGTH, gamma_method
 
 from .spec import DENSITY, MASS, PlasmaSpec
 
@@ -25,21 +23,6 @@ SERIES = ("time", "kinetic", "potential", "phi", "virial", *(f"stress_{name}" fo
 shifted."""
 _AT = {name: i for i, name in enumerate(PARTICLE_SUMS)}
 _TENSOR = ("xx", "yy", "zz", "xy", "yz", "zx")
-
-
-class MeanWithError(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean with its error; None where a run is too short for one."""
-
-    mean: float
-    error: float | None
-
-
-def quoted(series: Floats) -> MeanWithError:
-    """Return the mean of samples with its Gamma-method error."""
-    if series.size < MIN_LENGTH:
-        return MeanWithError(mean=float(series.mean()), error=None)
-    found = gamma_method(series)
-    return MeanWithError(mean=found.mean, error=found.error)
 
 
 def phi_at_cutoff(spec: PlasmaSpec) -> float:

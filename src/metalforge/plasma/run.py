@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from metalforge.core import Form, PathLike, Phase, SpecError, naming, read_sealed
 from metalforge.native import Engine, ParticleSamples, cpu_engine
+from metalforge.statistics import Value, quoted
 
 from .box import Asked, begin
 from .checkpoint import PLACES, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import (
     SERIES,
-    MeanWithError,
     WaveVectors,
     mode_powers,
     pair_distribution,
-    quoted,
     series_of,
     thermodynamics,
 )
@@ -80,9 +79,9 @@ class PlasmaSummary(Transport, frozen=True, kw_only=True):
     It is that of the temperature that NVE found, to which the other numbers belong.
     """
 
-    u_over_gamma: MeanWithError
+    u_over_gamma: Value
     """Potential energy of pairs per particle, in Q^2/(4 pi eps0 a), with its tail."""
-    pressure: MeanWithError
+    pressure: Value
     """beta P / n, with its tail."""
     energy_drift_kt: float
     """The slope of the energy times the length of the run, in kT a particle."""
@@ -90,7 +89,7 @@ class PlasmaSummary(Transport, frozen=True, kw_only=True):
     """The energy's fluctuation in kT a particle."""
     references: dict[str, tuple[Reference, ...]]
     """What was published for a fluid of this coupling, by name."""
-    s_max: MeanWithError
+    s_max: Value
     """The largest S(k), over a bin of k, and the k it is at; the error is that of the noise of its modes."""
     s_max_k: float
     crystalline: bool
@@ -201,16 +200,14 @@ class PlasmaRun:
         powers = self._powers / max(1, self._looks)
         return k, np.bincount(at, powers) / np.bincount(at)
 
-    def structure_peak(self) -> tuple[float, MeanWithError]:
+    def structure_peak(self) -> tuple[float, Value]:
         """Return where S(k) is largest, over bins of k, and how large; a mode's |rho_k|^2 scatters by its mean."""
         bins = (self._waves.lengths / PEAK_WIDTH).astype(int)
         counts = np.maximum(1, np.bincount(bins))
         means = np.bincount(bins, self._powers / max(1, self._looks)) / counts
         at = int(np.argmax(means))
         k = float(self._waves.lengths[bins == at].mean())
-        return k, MeanWithError(
-            mean=float(means[at]), error=float(means[at] / math.sqrt(counts[at] * max(1, self._looks)))
-        )
+        return k, Value(mean=float(means[at]), error=float(means[at] / math.sqrt(counts[at] * max(1, self._looks))))
 
     def has_sample(self, line: dict[str, Any]) -> bool:
         """Whether a line of a trace is the last sample of this run, or one before it."""

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core import SpecError
+from metalforge.statistics import Value
 
-from .observables import STRESSES, MeanWithError
+from .observables import STRESSES
 from .references import einstein_frequency
 from .spec import DENSITY, MASS, PlasmaSpec
 from .spectrum import plateau
@@ -64,14 +65,14 @@ class TransportSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Transport(msgspec.Struct, frozen=True, kw_only=True):
     """Transport coefficients at the coupling that was measured; errors are None where there are too few segments."""
 
-    gamma_measured: MeanWithError
-    diffusion: MeanWithError
+    gamma_measured: Value
+    diffusion: Value
     """D_N*, by displacements."""
-    diffusion_vacf: MeanWithError
+    diffusion_vacf: Value
     """The same, by velocities."""
-    diffusion_infinite: MeanWithError
+    diffusion_infinite: Value
     """D*, of an infinite box and after infinite time."""
-    viscosity: MeanWithError
+    viscosity: Value
     """eta*."""
     runs: int
     segments: int
@@ -175,21 +176,21 @@ def transport(spec: PlasmaSpec, runs: Sequence[Sequence[TransportSegment]]) -> T
     estimate = _Estimate(spec, every[0].time)
     value, fit_error, terms = estimate(table, weight)
     error = _jackknife(_groups(runs), lambda kept: estimate(table[kept], weight[kept])[0])
-    quoted = [MeanWithError(mean=float(v), error=None) for v in value]
-    if error is not None:
-        quoted = [MeanWithError(mean=float(v), error=float(e)) for v, e in zip(value, error, strict=True)]
-    gamma, by_msd, by_vacf, infinite, viscosity = quoted
+    errors = [None] * len(value) if error is None else error.tolist()
+    gamma, by_msd, by_vacf, infinite, viscosity = (
+        Value(mean=float(v), error=e) for v, e in zip(value, errors, strict=True)
+    )
     eta_error = max(viscosity.error or 0.0, fit_error)
     if by_msd.error is not None and infinite.error is not None:
         # D - D_N goes as 1/(nu + D): the error of eta is in it, which a jackknife alone does not see.
         added = (infinite.mean - by_msd.mean) * eta_error / (viscosity.mean + infinite.mean)
-        infinite = MeanWithError(mean=infinite.mean, error=max(infinite.error, math.hypot(by_msd.error, added)))
+        infinite = Value(mean=infinite.mean, error=max(infinite.error, math.hypot(by_msd.error, added)))
     return Transport(
         gamma_measured=gamma,
         diffusion=by_msd,
         diffusion_vacf=by_vacf,
         diffusion_infinite=infinite,
-        viscosity=MeanWithError(mean=viscosity.mean, error=eta_error),
+        viscosity=Value(mean=viscosity.mean, error=eta_error),
         runs=len(runs),
         segments=int(weight.sum()),
         segment_time=every[0].time,

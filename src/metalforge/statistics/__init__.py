@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metalforge.core import on_demand
 
 from .estimate import Estimate, with_error
-from .gamma import autocorrelation, gamma_method, gamma_method_derived
+from .gamma import autocorrelation, gamma_method, gamma_method_derived, quoted
 from .histograms import Joint
 from .mbar import NotLocated
 from .peak import Peak, locate_peak

@@ -79,6 +79,12 @@ def value_of(rows: Floats, *, error: bool, fewest: int = MIN_LENGTH) -> Value | 
     return Value(mean=float(found.mean())) if found.size else None
 
 
+def quoted(series: ArrayLike) -> Value:
+    """Return the mean of a series with its Gamma-method error, or the bare mean where it is too short for one."""
+    x = np.asarray(series, np.float64)
+    return Value.of(gamma_method(x)) if x.size >= MIN_LENGTH else Value(mean=float(x.mean()))
+
+
 def gamma_method_derived(
     series_matrix: ArrayLike | Sequence[ArrayLike], function: Callable[[Floats], float]
 ) -> Estimate:

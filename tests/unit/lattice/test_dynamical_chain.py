@@ -16,10 +16,10 @@ from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, hmc_trajectory, scheme, warm_up
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
+from metalforge.lattice.generate import SEA_SERIES, Generation, Job
 from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
-from metalforge.lattice.observables import pion_correlator
+from metalforge.lattice.observables import COLUMNS, pion_correlator
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
 from metalforge.lattice.solvers import Inverter, SolverError
 
@@ -314,7 +314,7 @@ def test_an_interrupted_run_gives_the_numbers_of_an_uninterrupted_one(tmp_path, 
     assert resumed.remaining == 18 - stop_after
     assert resumed.run()
     assert resumed.series == whole.series
-    assert set(resumed.series) == {*SERIES, *SEA_SERIES}
+    assert set(resumed.series) == {*COLUMNS, *SEA_SERIES}
     assert resumed.chain.spec == whole.chain.spec
     assert resumed.chain.sea.bound == whole.chain.sea.bound
     assert np.array_equal(resumed.chain.field.links, whole.chain.field.links)

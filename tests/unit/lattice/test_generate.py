@@ -9,8 +9,9 @@ import pytest
 
 from metalforge.core import SpecError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, HmcSpec
-from metalforge.lattice.generate import SERIES, Generation, Job
+from metalforge.lattice.generate import Generation, Job
 from metalforge.lattice.io import read_links, write_links
+from metalforge.lattice.observables import COLUMNS
 from reference import command_line
 
 MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "lattice"]
@@ -161,5 +162,5 @@ def test_series_of_a_checkpoint_must_be_whole(tmp_path):
     run.run()
     del run.series["delta_h"]
     run.save()
-    with pytest.raises(SpecError, match="must hold series " + ", ".join(SERIES)):
+    with pytest.raises(SpecError, match="must hold series " + ", ".join(COLUMNS)):
         Generation.resume(tmp_path)

@@ -63,7 +63,7 @@ def test_a_run_that_was_interrupted_has_the_bits_of_one_that_was_not(tmp_path):
     found, summary = json.loads(done.stdout), whole.summary()
     for name in ("gamma_measured", "u_over_gamma", "pressure"):
         quoted = getattr(summary, name)
-        assert found[name] == {"mean": quoted.mean, "error": quoted.error}
+        assert found[name] == {"mean": quoted.mean, "error": quoted.error, "tau_int": quoted.tau_int}
         assert quoted.error > 0
     assert abs(found["energy_drift_kt"]) < 1e-3
     assert found["warmup"]["reason"] in ("steady", "longest")

@@ -157,8 +157,11 @@ class PointChain(ABC):
             self._look()
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
-        """Return the order parameter of the last measurements, at most `window`; nothing where there is none."""
-        return np.zeros(0)
+        """Return the order parameter of the last measurements, at most `window`; nothing where it has no peak."""
+        log, begin = self.run.log, self.rows - min(window, self.measured)
+        if self.theory.target != "peak":
+            return np.zeros(0)
+        return self.theory.order_of(lambda name: np.array(log.columns[name][begin - log.first :], np.float64))
 
     def room(self, until: int) -> int:
         """Return how many updates may be made of it at once."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.campaign import (
     ACCEPTANCE,
@@ -90,12 +89,6 @@ class LatticePoint(PointChain):
     def n_steps(self) -> int | None:  # type: ignore[override]
         """Steps of a trajectory; None for sweeps."""
         return self.run.n_steps
-
-    def recent_order(self, window: int) -> NDArray[np.float64]:
-        """Return the order parameter of the last measurements, at most `window`."""
-        log = self.run.log
-        begin = self.rows - min(window, self.measured) - log.first
-        return self._spec.theory.order_of(lambda name: np.array(log.columns[name][begin:], np.float64))
 
     def digest(self) -> str:
         """Identify the links."""

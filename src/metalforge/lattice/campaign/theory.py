@@ -93,16 +93,12 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     observable: OrderName | Literal["auto"] = "auto"
     action: str = "wilson"
 
+    coordinate: ClassVar[str] = "beta"
     screened: ClassVar[bool] = True
     size_law: ClassVar[SizeLaw] = FirstOrderLaw()
     orderings: ClassVar[tuple[str, ...]] = ()
     shortest_warmup: ClassVar[int] = 10
     wide: ClassVar[WideWork] = WideWork(256, 1024, visit=4)  # tens of thousands a second: deciding takes time, too
-
-    @property
-    def coordinate(self) -> str:
-        """The coupling beta = 6 / g^2."""
-        return "beta"
 
     @classmethod
     def notes(cls) -> Mapping[str, tuple[str, ...]]:

@@ -39,6 +39,13 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
     tol: float = 1e-4
     precision: Literal["f64", "f32"] = "f64"
 
+    coordinate: ClassVar[str] = "ln Gamma"
+    """The logarithm of the coupling that a warm-up aims at."""
+    sums_matter: ClassVar[bool] = True
+    """Trajectories are chaotic: the last bit of a force decides where particles are soon."""
+    batches: ClassVar[bool] = True
+    update_is: ClassVar[str] = "molecular dynamics"
+    why_no_cards: ClassVar[str] = ""
     wide: ClassVar[WideWork] = WideWork(1, 16, visit=1)  # an update is thousands of steps
 
     def __post_init__(self) -> None:
@@ -96,11 +103,6 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         return gamma_at(coordinate)
 
     @property
-    def coordinate(self) -> str:
-        """The logarithm of the coupling that a warm-up aims at."""
-        return "ln Gamma"
-
-    @property
     def target(self) -> Target:  # type: ignore[override]
         """D* and eta* along Gamma, or where it freezes."""
         return "curve" if self.look_for == "map" else "crossing"
@@ -140,11 +142,6 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
         return log(self.gamma_max)
 
     @property
-    def sums_matter(self) -> bool:
-        """Trajectories are chaotic: the last bit of a force decides where particles are soon."""
-        return True
-
-    @property
     def update_time(self) -> float:
         """Of an update, in 1/omega_p."""
         from metalforge.plasma.trajectory import segment_time
@@ -167,21 +164,6 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
 
         if self.start_of(0) == "two-phase":
             require_stages(spec.warmup.longest)
-
-    @property
-    def update_is(self) -> str:
-        """How particles are followed."""
-        return "molecular dynamics"
-
-    @property
-    def batches(self) -> bool:
-        """Trajectories of one shape are replicas of one launch."""
-        return True
-
-    @property
-    def why_no_cards(self) -> str:
-        """A card takes trajectories as cores do."""
-        return ""
 
     def point(self, known: "ChainLog", tools: "Tools", checkpoint: Path | None = None) -> "PointChain":
         """Return a trajectory."""
