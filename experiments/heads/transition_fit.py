@@ -25,8 +25,7 @@ from scipy.optimize import brentq
 from metalforge.conductor.curves import VARIABLES, KnownExtent, ScalingCurve
 from metalforge.core.errors import SpecError
 from metalforge.statistics.gamma import pooled_tau
-from metalforge.statistics.histograms import ChainRows, join, variance
-from metalforge.statistics.peak import half_width, refined_maxima
+from metalforge.statistics.histograms import ChainRows, half_width, join, refined_maxima, variance
 
 from .corpus import ChainRecord, Dims
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from metalforge.campaign import PointSeries, locate
 from metalforge.lattice import Chain, ChainSpec, HmcSpec, gradient_flow, scale_t0, warm_up
-from metalforge.statistics import BetaRun, combine, gamma_method, locate_peak, susceptibility
+from metalforge.statistics import gamma_method, susceptibility
 from reference.measured import TABLE, TRANSITION
 from reference.statistics import agrees, sigmas
 
@@ -132,12 +133,13 @@ def test_deconfinement_on_8_3_x_4(transition_runs, beta):
 @pytest.mark.long
 def test_the_susceptibility_peaks_where_an_independent_code_found_it(transition_runs):
     """MBAR over the four betas: chi_|L| peaks at 5.6916(15) with height 1.327(19) (yang-mills, 14,500 each)."""
-    runs = [BetaRun(beta, 6 * 2048 * (1 - p), absolute) for beta, (p, absolute) in transition_runs.items()]
-    joint = combine(runs, rng=np.random.default_rng(73))
-    peak = locate_peak(joint, 5.66, 5.72, spatial_volume=512)
-    assert not peak.at_edge
-    assert peak.beta_c_error < 0.002
-    assert abs(peak.beta_c - 5.6916) < 3 * np.hypot(peak.beta_c_error, 0.0015)
+    runs = [
+        PointSeries(beta, (8, 8, 8, 4), 6 * 2048 * (1 - p), absolute, 512)
+        for beta, (p, absolute) in transition_runs.items()
+    ]
+    peak = locate(runs, seed=73).transition
+    assert peak.error < 0.002
+    assert abs(peak.result - 5.6916) < 3 * np.hypot(peak.error, 0.0015)
     assert abs(peak.height - 1.327) < 3 * np.hypot(peak.height_error, 0.019)
 
 

@@ -13,9 +13,11 @@ from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .analysis.crossing import Crossing, crossing_of
-    from .analysis.curve import TransitionCurve
+    from .analysis.curve import TransitionCurve, curve
     from .analysis.evidence import Evidence, PlannedPoints, at_least, at_most
+    from .analysis.series import PointSeries
     from .analysis.smooth import SmoothCurve, level_errors
+    from .analysis.transition import locate
     from .calling import FIELDS, MOST_BYTES, Command, ControlError, command, send
     from .chain_log import ChainLog
     from .extending import Extension, asked_beside, couplings_of, system_of
@@ -82,17 +84,16 @@ if TYPE_CHECKING:
     from .running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
     from .running.together import Faults, LadderBatch
     from .spec import (
-        PRESETS,
         Budget,
         CampaignSpec,
         Running,
         Screening,
         Steering,
         WarmUpPolicy,
-        about,
         converted,
         load_spec,
         preset,
+        presets,
     )
     from .state import CampaignState, Fold, fold
     from .steerers import ANY, SystemScan, register_steerer, steerer_names
@@ -115,11 +116,11 @@ if TYPE_CHECKING:
     from .view import BudgetView, ChainView, DecisionView, SystemView, View, decision_view, view_of
 
 __all__ = [
-    "PRESETS",
     "Budget",
     "Campaign",
     "CampaignSpec",
     "Extension",
+    "PointSeries",
     "Results",
     "Running",
     "Screening",
@@ -129,9 +130,12 @@ __all__ = [
     "TheoryWords",
     "WarmUpPolicy",
     "command",
+    "curve",
     "load",
     "load_spec",
+    "locate",
     "preset",
+    "presets",
     "register_steerer",
     "register_theory",
     "resume",

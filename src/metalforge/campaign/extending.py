@@ -150,7 +150,7 @@ def _of_systems(
         f"a {theory.words.system} has {' or '.join(map(str, lengths))} numbers. Got {strange[0]}" if strange else ""
     )
     with _theorys_code(theory, numbers):
-        return spec.with_theory(_sound(change(systems)))
+        return msgspec.structs.replace(spec, theory=_sound(change(systems)))
 
 
 def _within(theory: Theory, coordinates: Iterable[float]) -> Theory:

@@ -14,7 +14,6 @@ is how many effective samples they would carry to the peak (`Joint.n_effective_o
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeGuard
 
 import msgspec
 import numpy as np
@@ -36,7 +35,6 @@ NOTE = (
     "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
     "modelled; what the evidence asked for and cheap warm-ups are left out"
 )
-_ALL = 1 << 62
 
 
 class OtherVisit(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,57 +124,27 @@ def _stretches(state: CampaignState, system: System) -> list[_Stretch]:
         return []
 
 
-class _Journal:
-    """A journal until a record, and what was decided and completed after an earlier one."""
-
-    def __init__(self, journal: Path, at: int, until: int | None) -> None:
-        self._fold, self._at, self.count = Fold(), at, 0
-        self.before: CampaignState | None = None
-        self.after: list[Assigned | BlockDone | Decided] = []
-        """Visits, their ends, and where peaks were expected."""
-        JournalFollower(journal).poll(self._take, until, _ALL)
-        self.state = self._fold.state
-
-    def _take(self, record: Record) -> None:
-        self._fold(record)
-        self.count += 1
-        if self.count == self._at:
-            self.before = self._fold.fork().state
-        elif self.count > self._at and _matters(record):
-            self.after.append(record)
-
-
-def _matters(record: Record) -> TypeGuard[Assigned | BlockDone | Decided]:
-    match record:
-        case Assigned():
-            return True
-        case BlockDone():
-            return record.done
-        case Decided():
-            return record.what == PEAK_PRIOR
-    return False
-
-
 class _Otherwise:
     """Plans visits with another steerer, and tells it what would have come out."""
 
-    def __init__(self, journal: _Journal, before: CampaignState, steerer: str) -> None:
+    def __init__(self, known: CampaignState, before: CampaignState, steerer: str) -> None:
         from .running.visits import VisitPlan
 
-        self._known, self.state = journal.state, before
+        self._known, self.state = known, before
         # What the evidence lacked then would be asked for again and again: nobody looks at modelled chains.
         self.state.estimates = [msgspec.structs.replace(e, wants=()) for e in before.estimates]
-        spec = journal.state.spec
-        self._spec: CampaignSpec = msgspec.structs.replace(
-            spec, steering=msgspec.structs.replace(spec.steering, steerer=steerer)
-        )
+        steering = msgspec.structs.replace(known.spec.steering, steerer=steerer)
+        self._spec: CampaignSpec = msgspec.structs.replace(known.spec, steering=steering)
         self.state.extended.append(Extended(spec=self._spec))
         self._stretches = {system: _stretches(self._known, system) for system in self._known.spec.theory.systems}
         self._steerers = {system: self._steerer(system) for system in self._known.spec.theory.systems}
         self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
-        self._planned: dict[int, tuple[Assigned, OtherVisit]] = {}
-        """By the number of the visit that was decided at that moment."""
-        self._over: set[int] = set()
+        self._open = set(before.open_visits)
+        """Visits that were under way then, and end as they did."""
+        self._planned: dict[int, Assigned] = {}
+        """Visits here that end as they are planned, by the number of the visit that was decided at that moment."""
+        self.visits: dict[int, OtherVisit] = {}
+        """Every visit that was decided since, by the same number."""
         self._exact = True
 
     def _steerer(self, system: System) -> Steerer:
@@ -188,51 +156,41 @@ class _Otherwise:
                     found.tell([seen])
         return found
 
-    def take(self, record: Assigned | BlockDone | Decided) -> None:
-        """Go on with what happened next."""
-        if isinstance(record, Decided):
-            self.state.apply(record)
-        elif isinstance(record, Assigned):
-            self._decide(record)
-        else:
-            self._complete(record.visit)
+    def take(self, record: Record) -> None:
+        """Go on with what happened next: visits, their ends, and where peaks were expected."""
+        match record:
+            case Decided() if record.what == PEAK_PRIOR:
+                self.state.apply(record)
+            case Assigned():
+                self._decide(record)
+            case BlockDone(visit=number, done=True) if number in self._open:
+                self._open.remove(number)
+                self._as_it_was(number, self.state.visits[number])
+            case BlockDone(visit=number, done=True) if number in self._planned:
+                self.visits[number] = self._modelled(self._planned.pop(number), self.visits[number])
 
     def _decide(self, visit: Assigned) -> None:
-        """Plan what the steerer wants at the moment of a visit; the visit itself stays where it has no wish."""
-        entry = OtherVisit(
-            seconds=visit.at - self._known.opened.at,
-            system=visit.system,
-            was=visit.coordinate,
-            was_by=visit.by,
-            coordinate=None,
-            by="",
-            chain="",
-            updates=0,
-            reason="",
-            exact=self._exact,
-        )
+        """Plan what the steerer wants at the moment of a visit."""
         who = Assignee(visit.substrate, (visit.system,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [self.state.visits[number] for number in self.state.open_visits]
         number = len(self.state.visits)
         found = self._plan.next(who, self.state, pending, rounds=visit.round, number=number)
-        if not isinstance(found, Assigned):
-            self._planned[visit.visit] = visit, msgspec.structs.replace(entry, reason=found.reason or "no visit")
-            return
-        self.state.apply(msgspec.structs.replace(found, at=visit.at))
-        names = {name: getattr(found, name) for name in ("coordinate", "by", "chain", "updates", "reason")}
-        self._planned[visit.visit] = found, msgspec.structs.replace(entry, **names)
-
-    def _complete(self, number: int) -> None:
-        """End a visit: one that was under way then as it did end, others as they are planned."""
-        if number in self._over:
-            return
-        self._over.add(number)
-        if number in self._planned:
-            planned, entry = self._planned[number]
-            if entry.coordinate is not None:
-                self._planned[number] = planned, self._modelled(planned, entry)
-        elif number in self.state.open_visits:
-            self._as_it_was(number, self.state.visits[number])
+        wish = found if isinstance(found, Assigned) else None
+        if wish is not None:
+            self.state.apply(msgspec.structs.replace(wish, at=visit.at))
+            self._planned[visit.visit] = wish
+        self.visits[visit.visit] = OtherVisit(
+            seconds=visit.at - self._known.opened.at,
+            system=visit.system,
+            was=visit.coordinate,
+            was_by=visit.by,
+            coordinate=None if wish is None else wish.coordinate,
+            by="" if wish is None else wish.by,
+            chain="" if wish is None else wish.chain,
+            updates=0 if wish is None else wish.updates,
+            reason=found.reason or "no visit",
+            exact=self._exact,
+        )
 
     def _modelled(self, planned: Assigned, entry: OtherVisit) -> OtherVisit:
         """End a visit as it is planned; return what would have come out."""
@@ -278,10 +236,6 @@ class _Otherwise:
     def _covering(self, system: System, coordinate: float) -> _Stretch | None:
         return next((part for part in self._stretches[system] if part.covers(coordinate)), None)
 
-    def visits(self) -> tuple[OtherVisit, ...]:
-        """Return every visit that was decided since."""
-        return tuple(entry for _, entry in self._planned.values())
-
     def worth(self, system: System) -> OtherSystem:
         """Return what the visits of a volume are worth."""
         latest = self._known.latest(system)
@@ -312,26 +266,39 @@ class _Otherwise:
 def counterfactual(journal: Path, at: int, until: int | None, steerer: str) -> Counterfactual:
     """Return what another steerer would have done from record `at` on, by the first `until` records of a journal."""
     find_steerer(steerer)
-    read = _Journal(journal, at, until)
-    if read.before is None:
-        raise SpecError(f"`at` must be a record, from 1 to {read.count}. Got {at}")
-    if (target := read.state.spec.theory.target) != "peak":
+    folding, count = Fold(), 0
+    before: list[CampaignState] = []
+    after: list[Record] = []
+
+    def take(record: Record) -> None:
+        nonlocal count
+        folding(record)
+        count += 1
+        if count == at:
+            before.extend(folding.fork().state for _ in range(2))
+        elif count > at and isinstance(record, Assigned | BlockDone | Decided):
+            after.append(record)
+
+    JournalFollower(journal).poll(take, until)
+    state = folding.state
+    if not before:
+        raise SpecError(f"`at` must be a record, from 1 to {count}. Got {at}")
+    if (target := state.spec.theory.target) != "peak":
         raise SpecError(
             f"outcomes elsewhere are reweighted from chains around a peak, and this campaign looks for a {target}: "
             "what it finds cannot be reweighted"
         )
-    own = read.before.spec.steering.steerer
-    again = _Otherwise(read, read.before.fork(), own)
-    other = _Otherwise(read, read.before, steerer)
-    for record in read.after:
+    own = before[0].spec.steering.steerer
+    again, other = _Otherwise(state, before[0], own), _Otherwise(state, before[1], steerer)
+    for record in after:
         again.take(record)
         other.take(record)
     return Counterfactual(
         at=at,
-        until=read.count,
+        until=count,
         own=own,
-        own_again=sum(visit.coordinate == visit.was for visit in again.visits()),
+        own_again=sum(visit.coordinate == visit.was for visit in again.visits.values()),
         steerer=steerer,
-        visits=other.visits(),
-        systems=tuple(other.worth(system) for system in read.state.spec.theory.systems),
+        visits=tuple(other.visits.values()),
+        systems=tuple(other.worth(system) for system in state.spec.theory.systems),
     )

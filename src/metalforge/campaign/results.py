@@ -14,7 +14,7 @@ from metalforge.core import PathLike
 from .extending import Extension
 from .report.result import Results
 from .running.campaign import Campaign
-from .spec import PRESETS, CampaignSpec, load_spec, preset
+from .spec import CampaignSpec, load_spec, preset, presets
 from .state import Fold
 from .store.directory import JOURNAL
 from .store.reading import read_journal
@@ -25,7 +25,7 @@ def spec_of(wanted: CampaignSpec | PathLike) -> CampaignSpec:
     if isinstance(wanted, CampaignSpec):
         return wanted
     # Whatever cannot be a file is taken for a preset, so that a typo lists the presets there are.
-    if isinstance(wanted, str) and (wanted in PRESETS or not (wanted.endswith(".toml") or Path(wanted).exists())):
+    if isinstance(wanted, str) and (wanted in presets() or not (wanted.endswith(".toml") or Path(wanted).exists())):
         return preset(wanted)
     return load_spec(Path(wanted))
 

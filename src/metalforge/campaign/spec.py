@@ -5,11 +5,10 @@ writes them as a commented file. A typo fails with its path.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -19,7 +18,7 @@ from .orderings import AUTO, arrange, ordering_of
 from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
-from .theory import GROUP, SpecTable, System, Theory, TheoryField, decoded, find_theory, theory_names
+from .theory import GROUP, SpecTable, System, TheoryField, decoded, find_theory, theory_names
 
 EARLY, FULL = "early-warm-up", "full-warm-up"
 PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
@@ -229,10 +228,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
             )
         theory.check(self)
 
-    def with_theory(self, theory: Theory) -> Self:
-        """Return it with another table of its physics."""
-        return msgspec.structs.replace(self, theory=theory)
-
     @property
     def ends_warm_up_early(self) -> bool:
         """Whether the monitor may end a warm-up before its longest."""
@@ -343,47 +338,21 @@ class _Preset(SpecTable, frozen=True, kw_only=True):
     spec: dict[str, Any]
 
 
-class _Shipped(Mapping[str, CampaignSpec]):
-    """Specs by name; the files of theories are read when somebody looks."""
-
-    def __getitem__(self, name: str) -> CampaignSpec:
-        return spec_from(_preset(name).spec)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for theory in theory_names() for name in _presets(theory))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def _shipped() -> dict[str, _Preset]:
+    """Return the presets of all theories: those of the file `presets.toml` in the package that has one, if any."""
+    folders = [folder for theory in theory_names() if (folder := plugin_folder(GROUP, theory)) is not None]
+    files = [file for folder in folders if (file := folder / "presets.toml").is_file()]
+    found = [msgspec.toml.decode(file.read_bytes(), type=dict[str, _Preset]) for file in files]
+    return {name: one for presets in found for name, one in presets.items()}
 
 
-@cache
-def _presets(theory: str) -> dict[str, _Preset]:
-    """Return the presets of a theory: those of the file `presets.toml` in the package that has it, if there is one."""
-    folder = plugin_folder(GROUP, theory)
-    file = None if folder is None else folder / "presets.toml"
-    if file is None or not file.is_file():
-        return {}
-    return msgspec.toml.decode(file.read_bytes(), type=dict[str, _Preset])
-
-
-def _preset(name: str) -> _Preset:
-    for theory in theory_names():
-        if name in (found := _presets(theory)):
-            return found[name]
-    raise KeyError(name)
-
-
-PRESETS: Mapping[str, CampaignSpec] = _Shipped()
-"""Specs by name."""
-
-
-def about(name: str) -> str:
-    """Return what a shipped spec is for."""
-    return _preset(name).about
+def presets() -> dict[str, str]:
+    """Return the names of the specs that ship, and what each is for."""
+    return {name: one.about for name, one in _shipped().items()}
 
 
 def preset(name: str) -> CampaignSpec:
-    """Return a shipped spec."""
-    if name not in set(PRESETS):
-        raise UnknownNameError("preset", name, PRESETS)
-    return PRESETS[name]
+    """Return a spec that ships."""
+    if (found := _shipped().get(name)) is None:
+        raise UnknownNameError("preset", name, presets())
+    return spec_from(found.spec)

@@ -104,11 +104,6 @@ class CampaignState(BriefRepr):
         return sum(chain.rows for chain in self.chains.values())
 
     @property
-    def checked(self) -> int:
-        """Configurations that were evaluated again in higher precision."""
-        return sum(found.checks for found in self.drift.values())
-
-    @property
     def ordering(self) -> str:
         """The ordering it was opened with; of `auto` the one that was chosen, once it was."""
         return self.opened.ordering if self.chosen is None else self.chosen.by

@@ -43,12 +43,14 @@ def asked(options: Mapping[str, Any]) -> "Extension":
 
 def presets(as_json: Json = False) -> None:
     """List the presets of `scan`: their lattices, range and budget, and what they are for."""
-    from metalforge.campaign import PRESETS, about, budget_text, system_name
+    from metalforge.campaign import budget_text, preset, system_name
+    from metalforge.campaign import presets as shipped
 
+    known = [(name, about, preset(name)) for name, about in shipped().items()]
     records = [
         {
             "name": name,
-            "about": about(name),
+            "about": about,
             "systems": spec.theory.systems,
             "coordinate": spec.theory.coordinate,
             "low": spec.theory.low,
@@ -56,7 +58,7 @@ def presets(as_json: Json = False) -> None:
             "budget": spec.budget,
             "deterministic": spec.running.deterministic,
         }
-        for name, spec in PRESETS.items()
+        for name, about, spec in known
     ]
     rows = [
         (
@@ -64,9 +66,9 @@ def presets(as_json: Json = False) -> None:
             ", ".join(system_name(dims) for dims in spec.theory.systems),
             f"{spec.theory.coordinate} {spec.theory.low:.4g} to {spec.theory.high:.4g}",
             budget_text(spec),
-            about(name),
+            about,
         )
-        for name, spec in PRESETS.items()
+        for name, about, spec in known
     ]
     columns = ("name", "of", "along", "budget", "what it is")
     print_records(as_json, records, "presets: metalforge scan --preset NAME", columns, rows)
@@ -103,9 +105,9 @@ def live_page(directory: Path, wanted: bool, as_json: bool) -> AbstractContextMa
 
 def _presets(incomplete: str) -> list[str]:
     """Return the names of presets that a shell may complete."""
-    from metalforge.campaign import PRESETS
+    from metalforge.campaign import presets
 
-    return [name for name in PRESETS if name.startswith(incomplete)]
+    return [name for name in presets() if name.startswith(incomplete)]
 
 
 def scan(

@@ -57,11 +57,6 @@ def gamma_method(series: ArrayLike, s: float = DEFAULT_S) -> Estimate:
 
     A constant series has error 0 and, by definition, tau_int 0.5 and window 0: nothing fluctuates, so nothing is
     correlated. ``s=0`` assumes uncorrelated data and gives the standard error of the mean.
-
-    Raises
-    ------
-    SpecError
-        The series is not one-dimensional, real, finite and at least 5 long, or `s` is negative.
     """
     x = as_series(series)
     if not (np.isfinite(s) and s >= 0):
@@ -95,14 +90,8 @@ def gamma_method_derived(
         delta_f(t) = sum_i (df / da_i) (x_i(t) - a_i),
 
     and the Gamma method runs on delta_f: covariances between observables and their own autocorrelation times enter
-    once and correctly (hep-lat/0306017). `mean` is f(a), biased at order 1/n like every plug-in value.
-
-    Parameters
-    ----------
-    series_matrix
-        One row per observable, all measured on the same configurations.
-    function
-        Takes the vector of means, gives one number; smooth on the scale of the means' errors.
+    once and correctly (hep-lat/0306017). `mean` is f(a), biased at order 1/n like every plug-in value. The function
+    must be smooth on the scale of the means' errors.
     """
     x = as_matrix(series_matrix)
     means = np.mean(x, axis=1)

@@ -1,9 +1,14 @@
 r"""Multi-histogram reweighting of many chains in a few milliseconds, with replicas for its errors.
 
-The equations are those of `mbar`; the weight of a configuration depends on its E alone, so
-rows are first added up in narrow bins of E (a 24th of its standard deviation; the bin stands at the mean E of its
-rows). That is the original form (A. M. Ferrenberg and R. H. Swendsen, Phys. Rev. Lett. 63 (1989) 1195), and makes the
-cost independent of the number of rows. A row of a chain with tau counts as 1 / (2 tau) independent samples.
+The weight of a configuration is exp(-beta E) with E the action divided by beta, not a density; for the Wilson action
+E = sum_p (1 - Re tr U_p / 3) over all plaquettes of the lattice. Averages at a target beta are
+
+    <O>(beta) = sum_n w_n O_n,     w_n ~ exp(-beta E_n) / sum_j N_j exp(f_j - beta_j E_n)
+
+over the samples of all runs. `mbar` has the equations for f; the weight depends on E alone, so rows are first added up
+in narrow bins of E (a 24th of its standard deviation; the bin stands at the mean E of its rows). That is the original
+form (A. M. Ferrenberg and R. H. Swendsen, Phys. Rev. Lett. 63 (1989) 1195), and makes the cost independent of the
+number of rows. A row of a chain with tau counts as 1 / (2 tau) independent samples.
 
 Errors: every chain is cut in blocks, and a replica multiplies block b by a weight g_b drawn from the exponential
 distribution (the Bayesian bootstrap, D. B. Rubin, Ann. Stat. 9 (1981) 130). The number of samples N_k at each beta_k
@@ -32,6 +37,8 @@ BEYOND = 0.5
 """How far beyond the outermost beta the peak is looked for, in 1 / sd(E): three quarters of the samples still count."""
 NEGLIGIBLE = 1e-6
 """Part of a distribution that may be where no sample comes."""
+MIN_OVERLAP = 0.06
+"""Least overlap between neighbours: 0.03 off the diagonal of the overlap matrix, the advice of Klimovich et al."""
 MIN_EFFECTIVE = 10.0
 """Fewest effective samples at the peak: below, a handful of configurations decide the answer."""
 
@@ -166,14 +173,9 @@ def join(
     n_replicas: int = 0,
     bins_per_spread: float = BINS_PER_SPREAD,
 ) -> Joint:
-    """Return the chains joined; neighbours in beta must overlap.
+    """Return the chains joined; raises `NotLocated` where neighbours in beta hardly overlap.
 
     `bins_per_spread` bins make a standard deviation of E; with very many every row has its own: the form without bins.
-
-    Raises
-    ------
-    NotLocated
-        The equations do not settle, as happens when runs hardly overlap.
     """
     everything = np.concatenate([chain.energy for chain in chains])
     origin = float(everything.mean())
@@ -243,3 +245,29 @@ def _log_sum(heights: Floats, tilted: Floats) -> Floats:
 def variance(moments: Floats) -> Floats:
     """Return <O^2> - <O>^2 from moments about a constant."""
     return np.asarray(moments[2] - moments[1] ** 2, dtype=np.float64)
+
+
+def refined_maxima(grid: Floats, curves: Floats, top: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Return place and height of each curve's maximum, by the parabola through its highest point and neighbours."""
+    row = np.arange(len(top))
+    middle = np.clip(top, 1, grid.size - 2)
+    left, centre, right = curves[row, middle - 1], curves[row, middle], curves[row, middle + 1]
+    bend = left - 2 * centre + right
+    inside = (middle == top) & (bend < 0)
+    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, -1.0), 0.0)
+    place = np.where(inside, grid[middle] + shift * (grid[1] - grid[0]), grid[top])
+    height = np.where(inside, centre - 0.25 * (left - right) * shift, curves[row, top])
+    return place, height
+
+
+def half_width(grid: Floats, curve: Floats, top: int) -> float:
+    """Return half of the distance between the places left and right at which the curve has fallen to half.
+
+    Where it does not fall so far within what is covered, that side ends there.
+    """
+    fallen = curve < curve[top] / 2
+    left = np.flatnonzero(fallen[:top])
+    right = np.flatnonzero(fallen[top:])
+    low = grid[left[-1]] if left.size else grid[0]
+    high = grid[top + right[0]] if right.size else grid[-1]
+    return float((high - low) / 2)

@@ -46,12 +46,8 @@ def first_guess(betas: Floats, energy: Floats, samples: Floats, member: Floats) 
 def free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Floats, start: Floats) -> Floats:
     """Return f of shape (rows, betas), f_0 = 0, for rows of counts at each beta and of samples in each bin.
 
-    Newton's method on the convex function, many rows at once, each by itself.
-
-    Raises
-    ------
-    NotLocated
-        Newton does not settle, as happens when runs hardly overlap.
+    Newton's method on the convex function, many rows at once, each by itself; raises `NotLocated` where it does not
+    settle, as happens when runs hardly overlap.
     """
     starts = np.broadcast_to(start, counts.shape)
     if betas.size == 1:

@@ -44,13 +44,7 @@ class Resampled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def block_length(tau_int: float, n: int) -> int:
-    """Return the block length 2 (tau_int^2 n)^(1/3), rounded up, or less where n would not hold five of them.
-
-    Raises
-    ------
-    SpecError
-        The series is shorter than 15 tau_int.
-    """
+    """Return the block length 2 (tau_int^2 n)^(1/3), rounded up, or less where n would not hold five of them."""
     if n < MIN_TAU * tau_int:
         raise SpecError(
             f"resampling needs at least {MIN_TAU} tau_int. Got {n} measurements with tau_int = {tau_int:.3g}\n"
@@ -69,16 +63,9 @@ def bootstrap(
 ) -> Resampled:
     """Return ``estimator(data)`` with its block bootstrap error, the spread over `n_resamples` resampled chains.
 
-    Parameters
-    ----------
-    data
-        A series of length n, or an array (observables, n) measured on the same configurations.
-    estimator
-        Takes an array of the shape of `data`, gives one number.
-    rng
-        A generator, or a seed for one: the same seed gives the same error.
-    block
-        Block length; from the largest tau_int unless told.
+    `data` is a series of length n, or an array (observables, n) measured on the same configurations; the estimator
+    takes an array of this shape and gives a number. `rng` is a generator or a seed. The block length follows from the
+    largest tau_int unless `block` is given.
     """
     x = _as_data(data)
     n = x.shape[-1]

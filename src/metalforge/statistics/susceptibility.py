@@ -35,10 +35,11 @@ def susceptibility(abs_loop: ArrayLike, spatial_volume: float) -> Estimate:
     far below the error. `tau_int` is that of the squared fluctuation, not of |L| itself.
     """
     x = as_series(abs_loop, "abs_loop")
-    volume = checked_volume(spatial_volume)
+    if not (np.isfinite(spatial_volume) and spatial_volume > 0):
+        raise SpecError(f"`spatial_volume` must be > 0, the number of spatial sites N_s^3. Got {spatial_volume}")
     # About the sample mean the same expression loses no digits; the shift is a constant and changes no error.
     y = x - np.mean(x)
-    return gamma_method_derived([y, y**2], lambda m: float(volume * (m[1] - m[0] ** 2)))
+    return gamma_method_derived([y, y**2], lambda m: float(spatial_volume * (m[1] - m[0] ** 2)))
 
 
 class ChiralSusceptibility(NamedTuple):
@@ -66,13 +67,6 @@ def chiral_susceptibility(
         gamma_method(share * as_series(connected, "connected")),
         gamma_method_derived([c, p], lambda m: float(share**2 * volume * (m[1] - m[0] ** 2))),
     )
-
-
-def checked_volume(spatial_volume: float) -> float:
-    """Return the number of spatial sites, if it can be one."""
-    if not (np.isfinite(spatial_volume) and spatial_volume > 0):
-        raise SpecError(f"`spatial_volume` must be > 0, the number of spatial sites N_s^3. Got {spatial_volume}")
-    return float(spatial_volume)
 
 
 def kurtosis(moments: Floats) -> Floats:

@@ -11,7 +11,7 @@ from chaos.kills import Victims
 from chaos.victim import Job
 from metalforge.campaign.extending import Extension, asked_beside, extended
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, load_spec, preset
+from metalforge.campaign.spec import Budget, CampaignSpec, load_spec, preset, presets
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Extended, Finished, Interrupted, Resumed
@@ -241,12 +241,12 @@ def test_boxes_and_couplings_of_a_plasma_are_asked_for_as_people_give_them():
         asked_beside(preset("demo"), Extension(systems=((500,),)))
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_a_campaign_is_given_back_by_its_own_theory(name):
     """What is asked for goes through the theory, and asking for what is there changes nothing."""
     spec = preset(name)
     theory = spec.theory
-    assert spec.with_theory(theory.of(theory.systems)) == spec
+    assert msgspec.structs.replace(spec, theory=theory.of(theory.systems)) == spec
     assert theory.within(theory.low, theory.high) == theory
     assert theory.words.shows[0]
     assert all(

@@ -3,7 +3,7 @@
 import pytest
 
 from metalforge.campaign.running import lanes
-from metalforge.campaign.spec import PRESETS, CampaignSpec, Running
+from metalforge.campaign.spec import CampaignSpec, Running, preset
 from metalforge.core import Cost, Discovery, Kind, Modelled, NoEngine, PlacementError, SubstrateInfo
 from metalforge.lattice.campaign import Lattice
 from metalforge.native.cpu_engine import cpu_engine
@@ -54,7 +54,7 @@ def test_the_machine_as_it_is_produces_on_its_cores(monkeypatch):
 def test_a_faster_substrate_is_taken_if_fields_can_live_there(monkeypatch):
     card = here(monkeypatch, Card())
     assert card.info.name == "card:0"
-    assert names_of(PRESETS["tiny"]) == ["card:0"]
+    assert names_of(preset("tiny")) == ["card:0"]
     assert here(monkeypatch, Mute()).info.name == "cpu:0"
 
 

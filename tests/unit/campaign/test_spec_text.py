@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.report.spec_text import NOTES, TABLES, Note, spec_text
-from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Running, load_spec
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec, preset, presets
 from metalforge.lattice.campaign import Lattice
 from metalforge.plasma.campaign import Plasma
 
@@ -38,12 +38,12 @@ def said_of_fields():
     return fields, tables
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_a_preset_reads_back_as_itself(name, tmp_path):
     path = tmp_path / "spec.toml"
-    path.write_text(spec_text(PRESETS[name]))
-    assert load_spec(path) == PRESETS[name]
-    assert load_spec(path).sha256 == PRESETS[name].sha256
+    path.write_text(spec_text(preset(name)))
+    assert load_spec(path) == preset(name)
+    assert load_spec(path).sha256 == preset(name).sha256
 
 
 def test_unusual_values_read_back(tmp_path):

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.analysis import selection
-from metalforge.campaign.analysis.curve import curve
+from metalforge.campaign.analysis.curve import curve, curve_of
 from metalforge.campaign.analysis.selection import block_lengths, prepare
 from metalforge.campaign.analysis.transition import chain_errors, locate
-from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
+from metalforge.core.errors import SpecError
+from metalforge.statistics import ChainRows, NotLocated, gamma_method, join
 from metalforge.statistics.gamma import pooled_tau
 from metalforge.statistics.susceptibility import susceptibility
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
@@ -45,12 +46,21 @@ def test_bins_of_energy_change_nothing_that_matters(around):
     """The solution without bins, with every chain's own tau_int, is the same within a part of the error."""
     targets = np.array([5.66, 5.68, 5.69, 5.71])
     ours = curve(around, targets, seed=2)
-    runs = [BetaRun(p.coordinate, p.energy, p.order) for p in around]
-    joint = combine(runs, rng=1, n_bootstrap=4, bins_per_spread=1e9)
-    theirs = reweight(joint, targets, spatial_volume=512)
+    taus = [max(gamma_method(p.energy).tau_int, gamma_method(p.order).tau_int) for p in around]
+    runs = [ChainRows(p.coordinate, p.energy, p.order, tau, 100) for p, tau in zip(around, taus, strict=True)]
+    theirs = curve_of(join(runs, np.random.default_rng(1), 4, bins_per_spread=1e9), targets, 512)
     # Theirs weighs the chains by other tau_int: the difference is well below the error.
-    assert ours.chi == pytest.approx(theirs.susceptibility, abs=0.6 * float(np.mean(ours.chi_error)))
-    assert ours.order == pytest.approx(theirs.mean, abs=0.6 * float(np.mean(ours.order_error)))
+    assert ours.chi == pytest.approx(theirs.chi, abs=0.6 * float(np.mean(ours.chi_error)))
+    assert ours.order == pytest.approx(theirs.order, abs=0.6 * float(np.mean(ours.order_error)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_or_do_not_belong_together_are_refused(around, bad):
+    spoiled = around[1].energy.copy()
+    spoiled[7] = bad
+    for chain in (around[1]._replace(energy=spoiled), around[1]._replace(order=around[1].order[:-1])):
+        with pytest.raises(SpecError, match=r"5\.665"):
+            locate([around[0], chain], seed=1)
 
 
 def test_the_curve_follows_the_exact_one_within_its_band(around):

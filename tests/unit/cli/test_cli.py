@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from metalforge import __version__, native
-from metalforge.campaign.spec import PRESETS
+from metalforge.campaign.spec import presets
 from metalforge.cli import machine
 from metalforge.core import PlacementError
 from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
@@ -64,7 +64,7 @@ def test_the_version_is_one_line():
         ("sc", ["scan"]),
         ("re", ["resume", "replay", "report"]),
         ("lattice ", ["generate", "measure"]),
-        ("scan --preset ", list(PRESETS)),
+        ("scan --preset ", list(presets())),
         ("scan --preset quenched-nt2", ["quenched-nt2"]),
     ],
 )

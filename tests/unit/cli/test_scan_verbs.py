@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running import campaign as running
-from metalforge.campaign.spec import PRESETS, about, spec_from
+from metalforge.campaign.spec import preset, presets, spec_from
 from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.journal import Journal
 from metalforge.cli.main import app
@@ -169,10 +169,10 @@ def test_a_disk_that_is_full_at_the_first_record_leaves_nothing_to_resume(file, 
     call("scan", "spec.toml", "--out", "run", "--json", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_print_spec_reads_back_as_the_preset(name):
     text = metalforge("scan", "--preset", name, "--print-spec").stdout
-    assert spec_from(msgspec.toml.decode(text)) == PRESETS[name]
+    assert spec_from(msgspec.toml.decode(text)) == preset(name)
 
 
 @pytest.mark.parametrize(("name", "said"), [("dynamical-nf4", True), ("demo", False)])
@@ -216,14 +216,14 @@ def test_a_preset_beside_a_spec_is_refused(tmp_path):
 
 def test_presets_are_listed():
     listed = json.loads(metalforge("presets", "--json").stdout)
-    assert {entry["name"] for entry in listed} == set(PRESETS)
+    assert {entry["name"] for entry in listed} == set(presets())
     tiny = next(entry for entry in listed if entry["name"] == "tiny")
     assert tiny["systems"] == [[4, 4, 4, 2]]
     assert tiny["coordinate"] == "beta"
     assert tiny["low"] < 5.09 < tiny["high"]
     assert tiny["deterministic"]
     text = metalforge("presets").stdout
-    assert all(name in text and about(name) in text for name in PRESETS)
+    assert all(name in text and about in text for name, about in presets().items())
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -6,13 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, ReweightedCurve, join, reweight
+from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
 
 from .selection import block_lengths, clusters, prepare
 from .series import PointSeries
 
 Floats = NDArray[np.float64]
-COLUMNS = ("mean", "mean_error", "susceptibility", "susceptibility_error", "b4", "b4_error")
 REPLICAS = 60
 """Bands are drawn, not quoted: known to 9 %."""
 
@@ -38,20 +37,22 @@ def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -
     wanted = np.unique(np.asarray(coordinates, dtype=np.float64))
     usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
-    parts: list[ReweightedCurve] = []
-    places: list[Floats] = []
+    parts = [TransitionCurve(np.zeros(0, np.int64), *[np.zeros(0)] * 7)]
     for kept in clusters(usable):
         joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
-        inside = _covered(joint, wanted)
+        margin = BEYOND / joint.spread
+        inside = wanted[(wanted >= joint.coordinates[0] - margin) & (wanted <= joint.coordinates[-1] + margin)]
+        inside = inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside
         if inside.size:
-            parts.append(reweight(joint, inside, spatial_volume=kept[0].point.volume))
-            places.append(inside)
-    columns = (np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0)]) for name in COLUMNS)
-    segment = np.repeat(np.arange(len(parts)), [inside.size for inside in places])
-    return TransitionCurve(segment, np.concatenate(places or [np.zeros(0)]), *columns)
+            parts.append(curve_of(joint, inside, kept[0].point.volume, len(parts) - 1))
+    return TransitionCurve(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _covered(joint: Joint, wanted: Floats) -> Floats:
-    margin = BEYOND / joint.spread
-    inside = wanted[(wanted >= joint.coordinates[0] - margin) & (wanted <= joint.coordinates[-1] + margin)]
-    return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)
+def curve_of(joint: Joint, coordinates: Floats, volume: float, segment: int = 0) -> TransitionCurve:
+    """Return the curves of chains that are joined; the replicas' spread gives the errors."""
+    moments = joint.moments(coordinates)
+    scale = np.array([joint.spread_to_error(float(at)) for at in coordinates])
+    columns = []
+    for values in (joint.centre + moments[1], volume * variance(moments), kurtosis(moments[1:])):
+        columns += [values[0], scale * np.std(values[1:], axis=0, ddof=1)]
+    return TransitionCurve(np.full(coordinates.size, segment), coordinates, *columns)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import Observation
+from metalforge.core import Observation, SpecError
 from metalforge.statistics import MIN_OVERLAP, ChainRows, NotLocated, pair_overlap, pooled_tau
 
 from .series import PointSeries
@@ -81,6 +81,9 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     """
     if not points:
         raise NotLocated("no chain was measured\nhint: measure at a few places across the range first")
+    for p in points:
+        if p.energy.shape != p.order.shape or not np.isfinite([p.coordinate, p.energy.sum(), p.order.sum()]).all():
+            raise SpecError(f"the chain at {p.coordinate:g} must have finite E and order parameter in every row")
     left, kept = [], []
     for p in sorted(points, key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1]))):
         if p.energy.size < FEWEST_ROWS:

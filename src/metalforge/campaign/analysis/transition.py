@@ -127,11 +127,8 @@ def chain_errors(points: Sequence[PointSeries], located: Located | None) -> dict
 def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Located:
     """Return where chi peaks, with its error from `n_bootstrap` replicas drawn from `seed`, and what it rests on.
 
-    Raises
-    ------
-    NotLocated
-        Too little data, no two overlapping runs around a maximum, a maximum at the edge of what the runs cover, or a
-        larger susceptibility measured somewhere that cannot be joined. The message says which, and what to measure.
+    Raises `NotLocated` for too little data, no two overlapping runs around a maximum, a maximum at the edge of what the
+    runs cover, or a larger susceptibility measured somewhere that cannot be joined; it says what to measure.
     """
     usable, left = prepare(points)
     if not usable:
