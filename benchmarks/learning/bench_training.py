@@ -23,8 +23,7 @@ from metalforge.core import Measured
 from metalforge.hybrid.learning.backpropagation import BackpropagationTrainer
 from metalforge.hybrid.learning.network import DeviceNetwork
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares
-from metalforge.hybrid.learning.schedule import plan_updates
-from metalforge.hybrid.learning.trainer import OnlineTrainer
+from metalforge.hybrid.learning.trainer import OnlineTrainer, plan_updates
 from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.least_squares import LeastSquares, absorb

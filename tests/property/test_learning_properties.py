@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from metalforge.hybrid.learning.drift import divergence
 from metalforge.hybrid.learning.evolution import mutate
 from metalforge.hybrid.learning.network import WrittenMatrix, requantise
-from metalforge.hybrid.learning.schedule import plan_updates
+from metalforge.hybrid.learning.trainer import plan_updates
 from metalforge.reservoir.losses import loss_and_slope
 from metalforge.substrates.npu.ladder import digit_limit
 from metalforge.substrates.npu.program import Encoding

@@ -71,14 +71,17 @@ def learnable(weights: EsnWeights) -> tuple[str, ...]:
 
 
 class LearnedHead:
-    """The readout of one head, as it came with the weights and as it follows the chains that it is taught."""
+    """The readout of one head, as it came with the weights and as it follows the chains of campaigns."""
 
-    def __init__(self, weights: EsnWeights, head: str) -> None:
+    def __init__(self, weights: EsnWeights, head: str, campaigns: Iterable[Sequence[TaughtChain]] = ()) -> None:
         heads, w_out, out_bias = weights.head_readout()
         self._spec, self._span, self._units = heads[head], heads.span(head), weights.units
         self._bases, self._width = BaseCurves(heads, weights.features), heads.width
         self._shipped = np.column_stack([w_out, out_bias]).astype(np.float64)[self._span]
         self._learned = LeastSquares(self._shipped, np.eye(self._shipped.shape[1]) / ALPHA, 0)
+        for chain in (chain for chains in campaigns for chain in chains):
+            if head in chain.labels:
+                self.learn(chain.mean, chain.labels[head])
 
     @property
     def row(self) -> Doubles:
@@ -92,9 +95,9 @@ class LearnedHead:
         target = (label - self._base(mean) - self._spec.offset) / self._spec.scale
         self._learned = absorb(self._learned, np.append(mean, 1.0)[None], np.array([[target]]), 1.0)
 
-    def baseline(self, mean: Doubles) -> float | None:
-        """Return what the curve that the head is counted from says of a chain; None for a head without one."""
-        return None if self._spec.base is msgspec.UNSET else self._spec.offset + self._base(mean)
+    def baseline(self, mean: Doubles, usual: float) -> float:
+        """Return what the curve that the head is counted from says of a chain; `usual` for a head without one."""
+        return usual if self._spec.base is msgspec.UNSET else self._spec.offset + self._base(mean)
 
     def says(self, mean: Doubles) -> tuple[float, float]:
         """Return what the shipped and the learned readout say of a chain."""
@@ -132,18 +135,9 @@ def adopt(weights: EsnWeights, campaigns: Sequence[Sequence[TaughtChain]], *, fo
     layout, *readout = weights.head_readout()
     w_out, bias = (part.copy() for part in readout)
     for name in chosen:
-        span, row = layout.span(name), learned_head(weights, name, teaching).row
+        span, row = layout.span(name), LearnedHead(weights, name, teaching).row
         w_out[span], bias[span] = row[:-1], row[-1]
     return Adoption(replace(weights, w_out=w_out, out_bias=bias), heads)
-
-
-def learned_head(weights: EsnWeights, head: str, campaigns: Iterable[Sequence[TaughtChain]]) -> LearnedHead:
-    """Return a head that has learned from the chains of campaigns, in their order."""
-    learning = LearnedHead(weights, head)
-    for chain in (chain for chains in campaigns for chain in chains):
-        if head in chain.labels:
-            learning.learn(chain.mean, chain.labels[head])
-    return learning
 
 
 def _score(
@@ -157,15 +151,11 @@ def _score(
     losses: list[Doubles] = []
     for i, left_out in enumerate(taught):
         others = [chains for k, chains in enumerate(taught) if k != i]
-        learned = learned_head(weights, head, others)
+        learned = LearnedHead(weights, head, others)
         usual = float(np.mean([chain.labels[head] for chains in others for chain in chains]))
-        off: list[tuple[float, ...]] = []
-        for chain in left_out:
-            shipped, new = learned.says(chain.mean)
-            curve = learned.baseline(chain.mean)
-            said = shipped, new, usual if curve is None else curve
-            off.append(tuple(value - chain.labels[head] for value in said))
-        losses.append(np.square(off).sum(axis=0))
+        said = [(*learned.says(chain.mean), learned.baseline(chain.mean, usual)) for chain in left_out]
+        labels = np.array([[chain.labels[head]] for chain in left_out])
+        losses.append(np.square(np.array(said) - labels).sum(axis=0))
     count = [len(chains) for chains in taught]
     by_campaign = np.array(losses)
     before, after, baseline = (float(x) for x in by_campaign.sum(axis=0) / sum(count))

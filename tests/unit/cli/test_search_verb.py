@@ -63,10 +63,10 @@ def test_text_shows_the_baselines_and_a_missed_tolerance_is_exit_code_1(tmp_path
         assert words in result.stdout
     assert (tmp_path / "out" / "reservoir.mfp").exists()
     # What it leaves is complete: raw inputs in, raw outputs out, and the error that it told.
-    inputs, targets, _ = TASKS["narma10"](1)
-    np.save(tmp_path / "x.npy", inputs["test"])
+    raw = TASKS["narma10"][1](1)["test"]
+    np.save(tmp_path / "x.npy", raw.inputs)
     call("npu", "run", "out", "--input", "x.npy", "-o", "y.npy", cwd=tmp_path)
-    counted = [y[:, WASHOUT:].reshape(-1, 1) for y in (targets["test"], np.load(tmp_path / "y.npy"))]
+    counted = [y[:, WASHOUT:].reshape(-1, 1) for y in (raw.targets, np.load(tmp_path / "y.npy"))]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert nrmse(*counted) == pytest.approx(report["best"]["error_int4"], rel=1e-4)
     kept = load_weights(tmp_path / "out" / "weights.safetensors")

@@ -61,7 +61,7 @@ def test_a_head_is_learned_as_the_residual_to_its_base(weights):
     mean, label = next(rows(weights, 1))
     curve = 1.0 + 3.0 * float(np.clip(mean[UNITS], -2, 2))
     plain, shipped = (head.says(mean)[0] for head in (LearnedHead(weights, "schedule"), learning))
-    assert (learning.baseline(mean), shipped) == pytest.approx((curve, plain + curve - 1.0))
+    assert (learning.baseline(mean, 0.0), shipped) == pytest.approx((curve, plain + curve - 1.0))
     learning.learn(mean, label)
     assert abs(learning.says(mean)[1] - label) < abs(shipped - label)
 

@@ -13,7 +13,7 @@ from metalforge.hybrid.learning import (
     UpdatePlan,
     plan_updates,
 )
-from metalforge.hybrid.learning.schedule import step_seconds
+from metalforge.hybrid.learning.trainer import step_seconds
 from metalforge.reservoir import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.profiles import profile

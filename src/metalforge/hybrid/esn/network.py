@@ -51,8 +51,6 @@ class HybridStatistics(NamedTuple):
     """Steps of all samples together."""
     host: Measured
     """Seconds in Python and on the CPU, the emulation of the device included."""
-    activation: Measured
-    """Seconds of these that the activation, leak and bias took on the host."""
     device: Modelled | None
     """Seconds that the device would have been busy; None in software or where there is no model."""
     energy: Modelled | None
@@ -244,11 +242,6 @@ class HybridEsn(EsnNetwork):
         return HybridStatistics(
             steps=self._steps,
             host=Measured(value=self._host_s, unit="s", how="perf_counter around each step"),
-            activation=Measured(
-                value=0.0 if path is None else path.activation_s,
-                unit="s",
-                how="clock around activation and leak, of one step in sixteen where many run at once",
-            ),
             device=device,
             energy=energy,
             rows=0 if path is None else path.rows,
@@ -256,18 +249,19 @@ class HybridEsn(EsnNetwork):
         )
 
     def _next(self, rows: Reals, states: Reals) -> Reals:
-        path = self.path
-        if path is not None and not path.lost:
-            return path.step(rows, states)
-        if path is not None:
-            path.skip(1)
-        return super()._next(rows, states)
+        path = self._live_path(1)
+        return super()._next(rows, states) if path is None else path.step(rows, states)
 
     def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
-        path = self.path
-        if path is not None and not path.lost:
-            batch, start = (u, states) if u.ndim == 3 else (u[np.newaxis], states[np.newaxis])
-            return path.run(batch, start, out.reshape(*batch.shape[:2], -1))
-        if path is not None:
-            path.skip(u.shape[-2])
-        return super()._many(u, states, out)
+        path = self._live_path(u.shape[-2])
+        if path is None:
+            return super()._many(u, states, out)
+        batch, start = (u, states) if u.ndim == 3 else (u[np.newaxis], states[np.newaxis])
+        return path.run(batch, start, out.reshape(*batch.shape[:2], -1))
+
+    def _live_path(self, steps: int) -> DevicePath | None:
+        """Return the path that takes these steps; None where software does, counted where a device was lost."""
+        if self.path is not None and self.path.lost:
+            self.path.skip(steps)
+            return None
+        return self.path

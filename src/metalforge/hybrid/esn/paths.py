@@ -13,11 +13,10 @@ sum has the order, and the bits, that it has in the whole network. A sparse matr
 all units, and weights for these rows only; zeros that are not stored change no sum.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -100,17 +99,6 @@ def row_weights(weights: EsnWeights, rows: range) -> EsnWeights:
     return replace(bare, w_res=own)
 
 
-class Product(Protocol):
-    """Rows of [W_in | W_res], or of W_res, on a device: a `DeviceMatrix`, or a layer with the chip's activation."""
-
-    @property
-    def rows_per_sample(self) -> int:
-        """Chip rows that one sample takes."""
-
-    def __call__(self, lines: Reals, /, *, backwards: bool = False) -> Doubles:
-        """Return the product (batch, rows) of lines (batch, lines)."""
-
-
 INPUT_LEVELS, ZERO_POINT = 7, 8
 """A 4-bit input u of range r is rint(7 u / r) + 8."""
 MIN_STEP = 1 / FINEST
@@ -149,6 +137,10 @@ class NativeLayer:
         u, s = np.split(lines, [lines.shape[1] - self.quantized.shape[0]], axis=1)
         rows: Array = np.concatenate([encode_zero_point(u, self._ranges.u, 4), encode_unsigned(s, 1.0, 4)], axis=1)
         return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS
+
+
+Product: TypeAlias = DeviceMatrix | NativeLayer
+"""Rows of [W_in | W_res], or of W_res, on a device; a layer with the chip's activation has all of them."""
 
 
 class RowBlock:
@@ -210,9 +202,7 @@ class DevicePath:
         """Chip rows that one step of one sample takes."""
         self.rows = 0
         """Chip rows that were sent, or would have been where an emulator was spared its calls."""
-        self._activated, self._activation_s = activated, 0.0
-        self._steps = 0
-        self._intact = True
+        self._activated, self._intact, self._steps = activated, True, 0
         self.write_host(weights)
 
     def write_host(self, weights: EsnWeights) -> None:
@@ -228,11 +218,6 @@ class DevicePath:
     def fallbacks(self) -> dict[str, int]:
         """Steps that software took over, by the name of the block."""
         return {block.name: block.guard.fallbacks for block in self.blocks if block.guard.fallbacks}
-
-    @property
-    def activation_s(self) -> float:
-        """Seconds that bias, activation and leak took on the host."""
-        return self._activation_s + (self.exact.activation_s if self.exact else 0.0)
 
     def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return the products (batch, units) of inputs and states (batch, ...), without bias; zeros for the host's."""
@@ -285,12 +270,10 @@ class DevicePath:
         w, (pre, missing) = self._weights, self._product(u, s)
         sent = sum(b.product.rows_per_sample for b in self.blocks if b.product is not None and b not in missing)
         self.rows += sent * len(u)
-        started = time.perf_counter()
         new = np.empty_like(s)
         if len(missing) < len(self.blocks):
             plain = (pre, "identity") if self._activated else (pre + w.bias, w.activation)
             new = leaky_step(s, *plain, w.leak)
-        self._activation_s += time.perf_counter() - started
         for block in missing:
             new[:, block.span] = block.in_software(u, s)
         self._steps += 1

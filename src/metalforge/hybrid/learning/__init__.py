@@ -5,8 +5,7 @@ from .drift import DriftMonitor, DriftResponse, choose_threshold
 from .evolution import Evolution, StreamWindow, Window
 from .network import DeviceNetwork
 from .rules import GradientStep, RecursiveLeastSquares, RidgeRefit
-from .schedule import UpdatePlan, plan_updates
-from .trainer import OnlineTrainer, online_training_step
+from .trainer import OnlineTrainer, UpdatePlan, online_training_step, plan_updates
 
 __all__ = [
     "BackpropagationTrainer",

@@ -220,7 +220,6 @@ class ExactSteps:
         self._slots, self._orders = there, (there, there[::-1], there) if by_turns else ()
         self._rows = tuple(p.encoding.rows for matrix in matrices for p in matrix.compiled.programs)
         self._made_of: tuple[object, ...] = ()
-        self._before_s = 0.0
         self.loop: SequenceLoop | None = None
         """The loop of the last steps; None before the first, and where the device is called."""
 
@@ -236,11 +235,6 @@ class ExactSteps:
         `backwards` says so of the first step's calls.
         """
         return self._spared(lambda loop: loop.run(u, states, out), u.shape[0], u.shape[1], backwards)
-
-    @property
-    def activation_s(self) -> float:
-        """Seconds that activations and leaks took in these steps."""
-        return self._before_s + (self.loop.activation_s if self.loop is not None else 0.0)
 
     def _spared(self, work: Callable[[SequenceLoop], Reals], samples: int, steps: int, backwards: bool) -> Reals | None:
         def with_loop(held: tuple[Program, ...]) -> Reals | None:
@@ -258,7 +252,7 @@ class ExactSteps:
         """Return the loop of what the chip holds now; None where there is none, or a matrix has to be restored."""
         compiled = [matrix.compiled for matrix in self._matrices]
         if (made_of := (*held, *compiled)) != self._made_of:  # as objects: none is ever changed in place
-            self._before_s, self._made_of = self.activation_s, made_of
+            self._made_of = made_of
             w, on_host = self._weights, self._on_host
             self.loop = exact_loop(
                 compiled,

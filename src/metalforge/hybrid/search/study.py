@@ -165,18 +165,13 @@ def _opened(path: Path, identity: dict[str, object]) -> tuple[optuna.storages.RD
 
 
 def _distributions(space: Space, heads: int) -> dict[str, BaseDistribution]:
-    found: dict[str, BaseDistribution] = {
-        "spectral_radius": FloatDistribution(*space.spectral_radius),
-        "leak": FloatDistribution(*space.leak),
-        "input_scaling": FloatDistribution(*space.input_scaling, log=True),
-        "bias_scaling": FloatDistribution(*space.bias_scaling),
-        "ridge": FloatDistribution(*space.ridge, log=True),
-        "units": IntDistribution(space.units[0], space.units[1], step=space.units[2]),
-        "connectivity": CategoricalDistribution(space.connectivity),
-        "activation": CategoricalDistribution(space.activation),
-    }
-    if heads > 1:
-        found["heads"] = CategoricalDistribution(space.heads)
+    found: dict[str, BaseDistribution] = {}
+    for name in ("spectral_radius", "leak", "input_scaling", "bias_scaling", "ridge"):
+        low, high = getattr(space, name)
+        found[name] = FloatDistribution(low, high, log=name in ("input_scaling", "ridge"))
+    found["units"] = IntDistribution(space.units[0], space.units[1], step=space.units[2])
+    for name in ("connectivity", "activation", "heads")[: 2 + (heads > 1)]:
+        found[name] = CategoricalDistribution(getattr(space, name))
     return found
 
 

@@ -74,10 +74,8 @@ class SearchTask:
 
 def search_task(name: str, *, seed: int = 1) -> SearchTask:
     """Return a task by name; the same name and seed give the same numbers."""
-    inputs, targets, heads = find("search task", name, TASKS)(seed)
-    return _standardised(
-        {part: Task(inputs=inputs[part], targets=targets[part], washout=WASHOUT) for part in ROWS}, name, seed, heads
-    )
+    heads, parts = find("search task", name, TASKS)
+    return _standardised(parts(seed), name, seed, heads)
 
 
 def _standardised(
@@ -185,34 +183,30 @@ def _width(inputs: Given) -> int:
     return int(np.shape(first)[-1]) if np.ndim(first) > 1 else 1
 
 
-Parts = dict[str, Reals]
-
-
-def _narma(seed: int) -> tuple[Parts, Parts, tuple[str, ...]]:
-    pairs = {}
+def _narma(seed: int) -> dict[str, Task]:
+    parts = {}
     for number, (part, (series, steps)) in enumerate(ROWS.items()):
         drawn = [narma(WASHOUT + steps, seed=10_000 * seed + 1000 * number + i) for i in range(series)]
-        pairs[part] = np.stack([u for u, _ in drawn]), np.stack([y for _, y in drawn])
-    return {k: u for k, (u, _) in pairs.items()}, {k: y for k, (_, y) in pairs.items()}, ("y",)
+        inputs, targets = (np.stack(values) for values in zip(*drawn, strict=True))
+        parts[part] = Task(inputs=inputs, targets=targets, washout=WASHOUT)
+    return parts
 
 
-def _forecast(
-    flow: Callable[..., Reals], horizon: int, heads: tuple[str, ...], **options: Any
-) -> tuple[Parts, Parts, tuple[str, ...]]:
+def _forecast(flow: Callable[..., Reals], horizon: int, **options: Any) -> dict[str, Task]:
     """Return the parts of one long series of a flow, in the order of time, to tell what comes `horizon` steps later."""
     length = sum(count * (WASHOUT + steps) + horizon for count, steps in ROWS.values()) + horizon
-    u, y = to_forecasting(flow(length, **options), horizon)
-    inputs, targets, start = {}, {}, 0
+    both, parts, start = to_forecasting(flow(length, **options), horizon), {}, 0
     for part, (count, steps) in ROWS.items():
         rows = slice(start, start + count * (WASHOUT + steps))
-        inputs[part] = u[rows].reshape(count, WASHOUT + steps, -1)
-        targets[part] = y[rows].reshape(count, WASHOUT + steps, -1)
+        inputs, targets = (values[rows].reshape(count, WASHOUT + steps, -1) for values in both)
+        parts[part] = Task(inputs=inputs, targets=targets, washout=WASHOUT)
         start = rows.stop + horizon  # else a target of one part would be an input of the next
-    return inputs, targets, heads
+    return parts
 
 
-TASKS: dict[str, Callable[[int], tuple[Parts, Parts, tuple[str, ...]]]] = {
-    "narma10": _narma,
-    "mackey-glass": lambda seed: _forecast(mackey_glass, MACKEY_GLASS_HORIZON, ("x",), seed=seed),
-    "lorenz": lambda seed: _forecast(lorenz, LORENZ_HORIZON, ("x", "y", "z"), interval=LORENZ_INTERVAL, seed=seed),
+TASKS: dict[str, tuple[tuple[str, ...], Callable[[int], dict[str, Task]]]] = {
+    "narma10": (("y",), _narma),
+    "mackey-glass": (("x",), lambda seed: _forecast(mackey_glass, MACKEY_GLASS_HORIZON, seed=seed)),
+    "lorenz": (("x", "y", "z"), lambda seed: _forecast(lorenz, LORENZ_HORIZON, interval=LORENZ_INTERVAL, seed=seed)),
 }
+"""Names of the targets, and the parts by seed."""

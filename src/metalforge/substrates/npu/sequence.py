@@ -83,15 +83,13 @@ class SequenceLoop:
             on_host,
         )
         self.inputs, self.units = inputs if w_in is None else w_in.shape[1], units
-        self.activation_s = 0.0
-        """Seconds that activations and leaks took so far, measured on one step in sixteen of a run."""
 
     def step(self, u: Reals, state: Reals) -> Reals:
         """Move `state` (units,) by one step with input `u` (inputs,), in place, and return it; or a batch of both.
 
         For loops that must return to Python each step: both arrays must have this loop's precision already.
         """
-        self.activation_s += self._loop.step(u, state)
+        self._loop.step(u, state)
         return state
 
     def run(self, u: Reals, state: Reals | None = None, out: Reals | None = None) -> Reals:
@@ -104,7 +102,7 @@ class SequenceLoop:
         shape = (*lines.shape[:-2], self.units)
         start = np.zeros(shape, self._state) if state is None else np.array(state, self._state)
         states: Reals = np.empty((*lines.shape[:-1], self.units), self._state) if out is None else out
-        self.activation_s += self._loop.run(lines, start, states)
+        self._loop.run(lines, start, states)
         return states
 
 
