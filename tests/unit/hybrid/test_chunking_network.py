@@ -6,7 +6,6 @@ import pytest
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid import HybridEsn, plan_chunks
-from metalforge.hybrid.esn.paths import RowBlock
 from metalforge.hybrid.running.device_matrix import DeviceFallbackWarning
 from metalforge.reservoir.engine import EsnEngine
 from metalforge.reservoir.generate import make_esn
@@ -36,12 +35,11 @@ def chunked(weights, device=None, **planning):
 @pytest.mark.parametrize("kind", ["dense", "csr", "block16"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_in_software_have_the_bits_of_the_whole_network(series, kind, size, dtype):
-    weights, u = network(kind=kind, dtype=dtype), series.astype(dtype)
-    states = EsnEngine(weights).run(u)
-    for rows in (range(size), range(size, 2 * size), range(2 * size, UNITS)):
-        block = RowBlock(weights, None, "fallback", rows)
-        found = block.in_software(u[1:], states[:-1])
-        assert np.array_equal(found, states[1:, rows.start : rows.stop])
+    weights = network(kind=kind, dtype=dtype)
+    esn = chunked(weights, ranges=Ranges(1.0, 1.0), chunk_units=size, device_units=size)
+    for u in series.astype(dtype):
+        before = esn.state
+        assert np.array_equal(esn.step(u)[size:], EsnEngine(weights).step(before, u)[size:])
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "piecewise_tanh"])

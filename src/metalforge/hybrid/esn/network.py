@@ -125,7 +125,7 @@ class HybridEsn(EsnNetwork):
         matrix, lines = device_lines(self.weights, ranges, place)
         compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
         product = DeviceMatrix(compiled, programs, "esn")
-        path = DevicePath(self.weights, programs, [RowBlock(self.weights, product, on_device_failure)], place=place)
+        path = DevicePath(self.weights, programs, [RowBlock(product, on_device_failure)], place=place)
         other = self.with_path(path, precision=precision, ranges=ranges)
         other.approach = approach
         return other
@@ -138,7 +138,7 @@ class HybridEsn(EsnNetwork):
         programs = DevicePrograms(device)
         layer = NativeLayer(self.weights, programs, Ranges(self.ranges.u, 1.0))
         rectified = replace(self.weights, activation="bounded_relu")
-        path = DevicePath(rectified, programs, [RowBlock(rectified, layer, on_device_failure)], activated=True)
+        path = DevicePath(rectified, programs, [RowBlock(layer, on_device_failure)], activated=True)
         return self.with_path(path, "hardware-native", precision="W4A4")
 
     def with_chunks(
@@ -164,10 +164,9 @@ class HybridEsn(EsnNetwork):
         programs = DevicePrograms(device, by_turns=True)
         blocks = [
             RowBlock(
-                self.weights,
                 None if chunk.compiled is None else DeviceMatrix(chunk.compiled, programs, chunk.name),
                 on_device_failure,
-                chunk.rows,
+                slice(chunk.rows.start, chunk.rows.stop),
                 chunk.name,
             )
             for chunk in plan.chunks

@@ -7,19 +7,13 @@ All blocks read the same s, so they may run anywhere and in any order. A whole n
 reservoir in chunks has several (`chunks`).
 
 On a device a row's integers and scale depend on that row alone, and joining integers is exact: rows give the same
-potentials in whatever program they are. In software the rows are a network of their own whose inputs are [u; s] and
-which has no recurrent weights. The kernels add bias, inputs and states of a unit in the order of their numbers, so that
-sum has the order, and the bits, that it has in the whole network. A sparse matrix keeps its form: the network then has
-all units, and weights for these rows only; zeros that are not stored change no sum.
+potentials in whatever program they are. Rows in software are those of a step of the whole network.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
 
 from metalforge.core import Array, Doubles, Reals
 from metalforge.hybrid.routing.encodings import rms_error
@@ -27,7 +21,6 @@ from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, ExactSteps, OnFailure
 from metalforge.reservoir import (
     Affine,
-    BlockSparse,
     EsnEngine,
     EsnWeights,
     Ranges,
@@ -84,21 +77,6 @@ def input_place(
     return "host" if HOST_GAIN * errors["host"] < errors["device"] else "device"
 
 
-def row_weights(weights: EsnWeights, rows: range) -> EsnWeights:
-    """Return the network of some rows: inputs [u; s] and no recurrence, or all units with these rows' weights."""
-    span, w_res = slice(rows.start, rows.stop), weights.w_res
-    bare = replace(weights, w_out=None, out_bias=None, heads=None, features=None)
-    if isinstance(w_res, np.ndarray):
-        w_in = np.hstack([weights.w_driven[span], w_res[span]])
-        nothing = csr_array((len(rows), len(rows)), dtype=weights.dtype)
-        return replace(bare, w_in=w_in, w_res=nothing, bias=weights.bias[span], w_fb=None)
-    kept = csr_array(to_dense(w_res) if isinstance(w_res, BlockSparse) else w_res, copy=True)
-    kept.sum_duplicates()
-    above, below = (csr_array((n, weights.units), dtype=weights.dtype) for n in (rows.start, weights.units - rows.stop))
-    own = vstack([above, kept[span], below], format="csr")
-    return replace(bare, w_res=own)
-
-
 INPUT_LEVELS, ZERO_POINT = 7, 8
 """A 4-bit input u of range r is rint(7 u / r) + 8."""
 MIN_STEP = 1 / FINEST
@@ -144,35 +122,17 @@ Product: TypeAlias = DeviceMatrix | NativeLayer
 
 
 class RowBlock:
-    """Some rows of a network: on a device, in software, or in software since the device failed."""
+    """Some rows of a network: on a device, in software without a `product`, or in software since the device failed."""
 
     def __init__(
-        self,
-        weights: EsnWeights,
-        product: Product | None,
-        policy: OnFailure,
-        rows: range | None = None,
-        name: str = "all rows",
+        self, product: Product | None, policy: OnFailure, span: slice = slice(None), name: str = "all rows"
     ) -> None:
-        rows = rows or range(weights.units)
-        self.name, self.product, self.guard = name, product, DeviceGuard(policy)
-        self.span = slice(rows.start, rows.stop)
-        self._weights, self._rows = weights, rows
+        self.name, self.product, self.span, self.guard = name, product, span, DeviceGuard(policy)
 
     def on_device(self, lines: Reals, *, backwards: bool) -> Doubles | None:
         """Return the product (batch, rows) from the device; None where these rows are the host's."""
         product = self.product
         return None if product is None else self.guard.call(lambda: product(lines, backwards=backwards), lambda: None)
-
-    def in_software(self, u: Reals, s: Reals) -> Reals:
-        """Return new states (batch, rows) for inputs and states of all units: the bits of the whole network."""
-        if not isinstance(self._weights.w_res, np.ndarray):
-            return self._engine.step(s, u)[:, self.span]
-        return self._engine.step(np.ascontiguousarray(s[:, self.span]), np.concatenate([u, s], axis=1))
-
-    @cached_property
-    def _engine(self) -> EsnEngine:
-        return EsnEngine(row_weights(self._weights, self._rows))
 
 
 class DevicePath:
@@ -274,8 +234,10 @@ class DevicePath:
         if len(missing) < len(self.blocks):
             plain = (pre, "identity") if self._activated else (pre + w.bias, w.activation)
             new = leaky_step(s, *plain, w.leak)
-        for block in missing:
-            new[:, block.span] = block.in_software(u, s)
+        if missing:
+            in_software = self.engine.step(s, u)
+            for block in missing:
+                new[:, block.span] = in_software[:, block.span]
         self._steps += 1
         self.lost = len(missing) == len(self.blocks)
         self._intact = not any(block.guard.lost for block in self.blocks)

@@ -228,7 +228,7 @@ class DeviceNetwork(HybridEsn):
         matrix, lines = device_lines(weights, self.ranges, place)
         self.reservoir = WrittenMatrix("reservoir", matrix, programs, encoding=encoding, ranges=lines)
         """W_res, or [W_in | W_res], on the device."""
-        self.path = DevicePath(weights, programs, [RowBlock(weights, self.reservoir, "raise")], place=place)
+        self.path = DevicePath(weights, programs, [RowBlock(self.reservoir, "raise")], place=place)
         wide = software.ranges_at(seen_by.activation_bits)
         seen = group_ranges(*[(weights.units, wide.s)] + [(weights.inputs, wide.u)] * weights.passthrough)
         self.readout = WrittenMatrix("readout", self._master.w_out, programs, encoding=seen_by, ranges=seen)
