@@ -8,7 +8,6 @@ from . import (  # noqa: F401  # registers them
     faults,
     steering,
     thermodynamics,
-    transport,
 )
 from .protocol import EXPERIMENTS, Experiment, Result, Settings, find_experiment
 

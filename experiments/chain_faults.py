@@ -43,8 +43,6 @@ FaultName = Literal[
 ]
 FAULTS: tuple[FaultName, ...] = get_args(FaultName)
 """All of them."""
-ONCE: tuple[FaultName, ...] = ("flip_exponent", "flip_mantissa", "flip_low", "nan")
-"""Those that happen at one update; the others go on until they are ended."""
 WRONG_BETA = 0.1
 """How far off the coupling of `wrong_beta` is, up or down."""
 BACK = 16
@@ -75,12 +73,13 @@ def inject(chain: Chain, fault: FaultName, rng: np.random.Generator) -> Callable
     if fault == "wrong_beta":
         beta = chain.spec.beta + (WRONG_BETA if rng.random() < 0.5 else -WRONG_BETA)
         return _wrap(chain, lambda original, options: _elsewhere(chain, original, options, beta=beta))
-    stuck = max(chain.step - 1, 0)
+    stuck = max(chain.step - 1, 0) if fault == "stuck_stream" else None
 
-    def step() -> int:
-        return stuck if fault == "stuck_stream" else max(chain.step - BACK, 0)
+    def elsewhen(original: Update, options: dict[str, Any]) -> UpdateInfo:
+        step = max(chain.step - BACK, 0) if stuck is None else stuck
+        return _elsewhere(chain, original, options, step=step)
 
-    return _wrap(chain, lambda original, options: _elsewhere(chain, original, options, step=step()))
+    return _wrap(chain, elsewhen)
 
 
 def flip_bit(field: GaugeField, bits: range, rng: np.random.Generator) -> None:

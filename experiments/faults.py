@@ -95,11 +95,11 @@ class Found(NamedTuple):
 
 
 class FaultSeen(NamedTuple):
-    """The result of a task: its faults, or the updates of a sound chain and the rules that raised an alarm there."""
+    """The result of a task: its faults, or the updates of a sound chain and the alarms there."""
 
     found: tuple[Found, ...] = ()
     updates: int = 0
-    alarms: tuple[str, ...] = ()
+    alarms: int = 0
 
 
 class Gated:
@@ -162,13 +162,12 @@ def looked_at(task: FaultTask) -> FaultSeen:
     """Run one chain, sound or with every fault in turn."""
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
         gated = Gated(task, Path(folder))
-        alarms: list[str] = []
+        alarms = 0
         for _ in range((WARMUP + (task.sound or BEFORE)) // BLOCK):
-            if by := gated.block():
-                alarms.append(by)
+            alarms += bool(gated.block())
             gated.write()
         if task.sound:
-            return FaultSeen(updates=WARMUP + task.sound, alarms=tuple(alarms))
+            return FaultSeen(updates=WARMUP + task.sound, alarms=alarms)
         gated.keep()
         return FaultSeen(found=tuple(_found(gated, fault, [task.seed, task.stream]) for fault in FAULTS))
 
@@ -209,7 +208,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             found = [one for s in seen for one in s.found if one.fault == fault]
             share = Figure.of(wilson(sum(bool(one.by) for one in found), len(found)), ".2f")
             table.append(_line(case, fault, f"{share} of {len(found)}", found))
-        looked, raised = sum(s.updates for s in seen), sum(len(s.alarms) for s in seen)
+        looked, raised = sum(s.updates for s in seen), sum(s.alarms for s in seen)
         updates, alarms = updates + looked, alarms + raised
         table.append(_line(case, "none", f"{raised} in {looked:,} updates", None))
     rate = wilson(alarms, updates)

@@ -11,29 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
+from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C", bound=msgspec.Struct)
 Check: TypeAlias = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
-
-
-class HasInterval(Protocol):
-    """Something with a value and the ends of its 95 % interval."""
-
-    @property
-    def value(self) -> float: ...  # noqa: D102
-    @property
-    def low(self) -> float: ...  # noqa: D102
-    @property
-    def high(self) -> float: ...  # noqa: D102
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,7 +35,7 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     high: float | None = None
 
     @classmethod
-    def of(cls, figure: HasInterval, form: str) -> "Figure":
+    def of(cls, figure: Interval | Proportion, form: str) -> "Figure":
         """Return a figure with its interval."""
         return cls(figure.value, form, figure.low, figure.high)
 

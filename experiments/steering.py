@@ -127,11 +127,6 @@ class SteeringJob(NamedTuple):
     arm: str
     seed: int
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """The key of its line."""
-        return self.case.name, self.arm, self.seed
-
 
 def jobs_of(cases: Sequence[SteeringCase], seed: int) -> list[SteeringJob]:
     """Return all campaigns, in the order in which they are run: a seed of every case and arm, then the next."""
@@ -173,31 +168,22 @@ def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
     )
 
 
-class SteeringLook(NamedTuple):
-    """What a look at the target volume found after how much work."""
-
-    work: float
-    beta_c: float | None
-    error: float | None
-
-
-def looks_of(records: Iterable[Record], state: CampaignState, dims: System) -> Iterator[SteeringLook]:
-    """Give the looks at a volume; work is in its updates."""
+def looks_of(records: Iterable[Record], state: CampaignState, dims: System) -> Iterator[tuple[float, Estimated]]:
+    """Give the looks at a volume, each after how much work in its updates."""
     share = {chain.id: prod(chain.system) / prod(dims) for chain in state.chains.values()}
     work = 0.0
     for record in records:
         if isinstance(record, Rows):
             work += len(next(iter(record.columns.values()))) * share[record.chain]
         elif isinstance(record, Estimated) and record.system == dims:
-            yield SteeringLook(work, record.result, record.error)
+            yield work, record
 
 
 def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
     """Run a campaign and return what it came to."""
     case, spec = job.case, spec_of(job, substrate)
     state, records = run_campaign(spec)
-    looks = [look for look in looks_of(records, state, case.dims) if look.work <= case.fixed]
-    fixed = looks[-1] if looks else SteeringLook(0.0, None, None)
+    looks = [look for work, look in looks_of(records, state, case.dims) if work <= case.fixed]
     work = sum(chain.rows * prod(chain.system) for chain in state.chains.values()) / prod(case.dims)
     found, said = finding(state, case.dims), state.expected(case.dims)
     peak = found.transition
@@ -205,8 +191,8 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
         case=case.name,
         arm=job.arm,
         seed=job.seed,
-        fixed_beta_c=fixed.beta_c,
-        fixed_error=fixed.error,
+        fixed_beta_c=looks[-1].result if looks else None,
+        fixed_error=looks[-1].error if looks else None,
         reached=state.stopped_by == "target",
         work=work,
         beta_c=None if peak is None else peak.result,
@@ -225,7 +211,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     cases = QUICK_CASES if settings.quick else CASES
     file = OutcomeFile(settings, "steering.jsonl", SteeringOutcome, lambda one: (one.case, one.arm, one.seed))
     jobs = [
-        Job(f"{job.case.name}, {job.arm}, seed {job.seed}", [job.key], job) for job in jobs_of(cases, settings.seed)
+        Job(f"{job.case.name}, {job.arm}, seed {job.seed}", [(job.case.name, job.arm, job.seed)], job)
+        for job in jobs_of(cases, settings.seed)
     ]
     outcomes = file.run(jobs, lambda job: [run_job(job, _gpu())], progress, longest_s=SHARD_S)
     return result_of({case.name: case.arms for case in cases}, list(outcomes.values()))
@@ -239,17 +226,13 @@ def _gpu() -> str:
 
 
 class ArmFigures(NamedTuple):
-    """One arm of a case: its campaigns, their work and errors, and the pulls of what they established."""
+    """One arm of a case: its campaigns, the work of each, and the pulls of what they established."""
 
     outcomes: Sequence[SteeringOutcome]
+    work: Doubles
     off: Doubles
     """Of the look within the fixed work from the case's truth, where it had a peak."""
     pulls: Doubles
-
-    @property
-    def work(self) -> Doubles:
-        """Work of each campaign."""
-        return np.array([one.work for one in self.outcomes])
 
 
 def arms_of(outcomes: Sequence[SteeringOutcome], arms: Sequence[str]) -> dict[str, ArmFigures]:
@@ -264,7 +247,8 @@ def arms_of(outcomes: Sequence[SteeringOutcome], arms: Sequence[str]) -> dict[st
     for arm in arms:
         if mine := [one for one in outcomes if one.arm == arm]:
             off = np.array([one.fixed_beta_c - truth for one in mine if one.fixed_beta_c is not None])
-            found[arm] = ArmFigures(mine, off, np.array([by[key] for one in mine if (key := (arm, one.seed)) in by]))
+            own = np.array([by[key] for one in mine if (key := (arm, one.seed)) in by])
+            found[arm] = ArmFigures(mine, np.array([one.work for one in mine]), off, own)
     return found
 
 

@@ -20,11 +20,8 @@ differs from that of its second half by less than 1.96 errors (J. Geweke, 1992),
 
 with sigma and tau of the second half, where a transient inflates them least.
 
-The formulas that answer when no head is trusted: the published ones, each with what was wrong in it mended or said.
-
-They are baselines, not physics. Where the published design had the known transition, beta_c = 5.6925, in its formulas,
-the caller gives a `centre` from measurement. Widths are the published design's and have no other source. Rules that
-place the points of a scan are shared with the campaign's steerers: `core.steering`.
+Where the published design had the known transition, beta_c = 5.6925, in its formulas, the caller gives a `centre`
+from measurement. Widths are the published design's and have no other source.
 """
 
 import math
@@ -78,14 +75,12 @@ def thermalised(window: Sequence[float]) -> bool:
     Kept as the published design's rule, for comparison: neither bound knows the noise or the autocorrelation of the
     chain, so it stops early on a slow drift of a large lattice and late on a small one.
     """
-    n = len(window)
-    if n < 10 or not all(map(math.isfinite, window)):
+    values = np.asarray(window, np.float64)
+    n, mean = len(values), float(np.mean(values)) if len(values) else 0.0
+    if n < 10 or not np.isfinite(values).all():
         return False
-    mean = sum(window) / n
-    sigma = math.sqrt(sum((x - mean) ** 2 for x in window) / (n - 1))
-    first, second = window[: n // 2], window[n // 2 :]
-    drift = abs(sum(second) / len(second) - sum(first) / len(first))
-    return sigma < 0.02 * abs(mean) and drift < 0.005
+    drift = abs(values[n // 2 :].mean() - values[: n // 2].mean())
+    return bool(values.std(ddof=1) < 0.02 * abs(mean) and drift < 0.005)
 
 
 def rejection_probability(delta_h: float) -> float:
@@ -99,34 +94,12 @@ def rejection_probability(delta_h: float) -> float:
     return -math.expm1(-max(delta_h, 0.0))
 
 
-def deconfined_probability(beta: float, centre: float | None) -> float:
-    """Return 0, 1/2 or 1: below, within 0.1 of, or above the centre; 1/2 without one.
+def deconfined_probability(beta: float, centre: float) -> float:
+    """Return 0, 1/2 or 1: below, within 0.1 of, or above the centre.
 
     From the coupling alone, as the published design did, although it was handed the Polyakov loop.
     """
-    if centre is None or abs(beta - centre) <= HALF_TRANSITION:
-        return 0.5
-    return float(beta > centre)
-
-
-def quality(n_measurements: int, acceptance: float, cg_iterations: float | None) -> float:
-    """Return points in [0.3, 1] for acceptance > 0.3, 100 measurements, and solves below 1000 iterations.
-
-    A quenched chain gets the points of its solves. It says nothing of autocorrelation, which is what decides.
-    """
-    easy = cg_iterations is None or cg_iterations < 1000
-    return (0.4 if acceptance > 0.3 else 0.1) + (0.3 if n_measurements >= 100 else 0.1) + (0.3 if easy else 0.1)
-
-
-def anomaly(plaquette: float, delta_h: float | None, cg_iterations: float | None) -> bool:
-    """Return whether |dH| > 50, a solve took > 4000 iterations, the plaquette is impossible, or one is not a number.
-
-    Re tr U / 3 of SU(3) is in [-1/2, 1]. The published design called every negative plaquette broken, which a hot start
-    has.
-    """
-    if not -0.5 <= plaquette <= 1.0:  # also when it is not a number
-        return True
-    return (delta_h is not None and not abs(delta_h) <= 50) or (cg_iterations is not None and not cg_iterations <= 4000)
+    return 0.5 if abs(beta - centre) <= HALF_TRANSITION else float(beta > centre)
 
 
 FIRST, FIRST_GEWEKE = 10, 40
@@ -205,14 +178,15 @@ def _published(label: str) -> Predictor | None:
     by_frame: dict[str, Predictor] = {
         "thermalization": _thermalised_formula,
         "rejection": lambda e: _each(rejection_probability, e.chain.column("delta_h_quarter"))[e.rows],
-        "anomaly": lambda e: _each(lambda p: anomaly(p, None, None), e.chain.column("plaquette"))[e.rows],
+        # Re tr U / 3 is in [-1/2, 1]. The design called every negative plaquette broken, which a hot start has.
+        "anomaly": lambda e: _each(lambda p: not -0.5 <= p <= 1.0, e.chain.column("plaquette"))[e.rows],
     }
     by_chain: dict[str, Callable[[Example], float]] = {
-        "phase": lambda e: deconfined_probability(e.beta, _centre(e)),
-        "cg_estimate": lambda e: cg_iterations(_volume(e), e.chain.entry.mass),
-        "param_suggest": lambda e: float(np.log(step_parameters(_volume(e), e.chain.entry.length)[0])),
-        "quenched_length": lambda e: float(np.log1p(quenched_length(e.beta, e.chain.entry.dims[0], _centre(e)))),
-        "next_run": lambda e: priority(e.beta, _centre(e)),
+        "phase": lambda e: deconfined_probability(e.entry.beta, _centre(e)),
+        "cg_estimate": lambda e: cg_iterations(_volume(e), e.entry.mass),
+        "param_suggest": lambda e: float(np.log(step_parameters(_volume(e), e.entry.length)[0])),
+        "quenched_length": lambda e: float(np.log1p(quenched_length(e.entry.beta, e.entry.dims[0], _centre(e)))),
+        "next_run": lambda e: priority(e.entry.beta, _centre(e)),
     }
     if label in by_chain:
         return lambda example: np.full(len(example.inputs), by_chain[label](example))
@@ -220,11 +194,11 @@ def _published(label: str) -> Predictor | None:
 
 
 def _volume(example: Example) -> int:
-    return int(np.prod(example.chain.entry.dims))
+    return int(np.prod(example.entry.dims))
 
 
 def _centre(example: Example) -> float:
-    dims = example.chain.entry.dims
+    dims = example.entry.dims
     return transition_of(dims[3], dims[0]).mean
 
 
@@ -242,24 +216,26 @@ def _fixed_length(rows: Rows, mean: float) -> Predictor:
     for example, label in rows:
         for row, known in zip(example.rows.tolist(), label.tolist(), strict=True):
             if np.isfinite(known):
-                shares.setdefault((example.chain.entry.start, row), []).append(known)
+                shares.setdefault((example.entry.start, row), []).append(known)
     known_shares = {key: float(np.mean(values)) for key, values in shares.items()}
     return lambda example: np.array(
-        [known_shares.get((example.chain.entry.start, row), mean) for row in example.rows.tolist()]
+        [known_shares.get((example.entry.start, row), mean) for row in example.rows.tolist()]
     )
 
 
 def _coupling_on_lattice(rows: Rows, mean: float) -> Predictor:
     lattices: dict[object, dict[float, list[Doubles]]] = {}
     for example, label in rows:
-        lattices.setdefault(example.lattice, {}).setdefault(example.beta, []).append(label)
+        lattices.setdefault(example.entry.lattice, {}).setdefault(example.entry.beta, []).append(label)
     curves = {
         lattice: (sorted(scan), [float(np.nanmean(np.concatenate(scan[beta]))) for beta in sorted(scan)])
         for lattice, scan in lattices.items()
     }
 
     def said(example: Example) -> Doubles:
-        value = np.interp(example.beta, *curves[example.lattice]) if example.lattice in curves else mean
+        value = (
+            np.interp(example.entry.beta, *curves[example.entry.lattice]) if example.entry.lattice in curves else mean
+        )
         return np.full(len(example.inputs), float(value))
 
     return said

@@ -1,61 +1,31 @@
-"""`python -m experiments heads corpus | transition | train | evaluate`: chains, heads, scores."""
+"""`python -m experiments heads corpus | transition | train | evaluate`: chains, heads, scores.
+
+The theories are two modules with the same names: TITLE, UNIT (of an entry's `work`), KIND (of a corpus), GRIDS,
+`entries`, `record` and `corpus`, which make a corpus, `train` and `judge`.
+"""
 
 import sys
-from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from experiments.corpora import PARTS, RecordedCorpus
+from experiments.corpora import PARTS
 from experiments.markdown import made_page
-from experiments.plasma_heads import evaluation as transport_heads
-from experiments.plasma_heads.corpus import PLASMA_GRIDS, PlasmaCorpus, plasma_entries, record_plasma
+from experiments.plasma_heads import evaluation as plasma
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.plasma import LAYOUT
 from metalforge.conductor.shipped import Provenance, save_with_provenance
 from metalforge.conductor.shipped import layout as find_layout
-from metalforge.core.pages import TextTable
-from metalforge.core.schema import HeadLayout
 from metalforge.native import default_threads
 from metalforge.reservoir.files import load_weights
-from metalforge.reservoir.weights import EsnWeights
 
-from . import study
-from .corpus import Corpus, chain_entries, corpus_of, record
+from . import study as lattice
+from .corpus import Corpus
 from .transition_fit import as_toml, fit_curve, peaks_of
 
-
-class Theory(NamedTuple):
-    """Heads of one theory: how their corpora are made, and how they are trained and judged."""
-
-    title: str
-    kind: type[RecordedCorpus[Any]]
-    unit: str
-    """Of an entry's work."""
-    entries: Callable[[str, int, str], list[Any]]
-    """By grid, seed and part."""
-    record: Callable[..., Iterable[Any]]
-    corpus: Callable[[str, int, list[Any]], RecordedCorpus[Any]]
-    train: Callable[[Any, HeadLayout, int], tuple[EsnWeights, list[dict[str, Any]]]]
-    judge: Callable[[Any, HeadLayout, EsnWeights | None, int], tuple[Any, list[TextTable]]]
-
-
-LATTICE = Theory(
-    "The conductor on held-out chains", Corpus, "updates", chain_entries, record, corpus_of, study.train, study.judge
-)
-PLASMA = Theory(
-    "Transport heads on held-out state points",
-    PlasmaCorpus,
-    "atom_steps",
-    plasma_entries,
-    record_plasma,
-    lambda grid, seed, runs: PlasmaCorpus(grid=grid, records=tuple(runs)),
-    transport_heads.train,
-    transport_heads.judge,
-)
 app = typer.Typer(help="Train and judge heads that watch a chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path, typer.Option("--corpus", help="A file of `heads corpus`, or a folder of such files.")]
@@ -91,7 +61,7 @@ def corpus(
     """Run the chains that heads are trained and tested on; the same command gives the same checksums."""
     grid = "quick" if quick else grid
     engine = engine_here(substrate)
-    theory = PLASMA if grid in PLASMA_GRIDS else LATTICE
+    theory: Any = plasma if grid in plasma.GRIDS else lattice
     wanted: dict[Path, list[Any]] = {}
     for entry in theory.entries(grid, seed, part.value):
         file = out if out.suffix == ".h5" else out / f"{grid}-{part.value}-{entry.file}.h5"
@@ -110,9 +80,9 @@ def corpus(
         made.save(path)
         counts: dict[str, int] = {of: len(made.part(of)) for of in PARTS}
         work = sum(entry.work for entry in entries)
-        rows.append({"file": str(path), "sha256": made.sha256, **counts, theory.unit: work})
+        rows.append({"file": str(path), "sha256": made.sha256, **counts, theory.UNIT: work})
     summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
-    lines = [(*map(str, list(row.values())[:-1]), f"{row[theory.unit]:,.0f}") for row in rows]
+    lines = [(*map(str, list(row.values())[:-1]), f"{row[theory.UNIT]:,.0f}") for row in rows]
     print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), lines)
 
 
@@ -144,7 +114,7 @@ def train(
     """Fit every head of a layout to the training chains of a corpus."""
     wanted = find_layout(layout)
     theory = _theory(layout)
-    made = theory.kind.load(source)
+    made = theory.KIND.load(source)
     fitted, fits = theory.train(made, wanted, seed)
     # Commands that anyone can give: `corpus` stands for any folder.
     commands = [f"corpus --grid {grid} --out corpus" for grid in made.grid.split("+")]
@@ -178,14 +148,14 @@ def evaluate(
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
     wanted = find_layout(layout)
     theory = _theory(layout)
-    made = theory.kind.load(source)
-    made = made if test is None else made.tested_on(theory.kind.load(test))
+    made = theory.KIND.load(source)
+    made = made if test is None else made.tested_on(theory.KIND.load(test))
     found, tables = theory.judge(made, wanted, None if weights is None else load_weights(weights), seed)
     if table is not None:
         options = {"corpus": source, "test": test, "weights": weights, "seed": seed, "layout": layout, "table": table}
         line = [f"--{name} {value}" for name, value in options.items() if value is not None]
         command = " ".join(["python -m experiments heads evaluate", *line])
-        table.write_text(made_page(theory.title, tables, command), encoding="utf-8")
+        table.write_text(made_page(theory.TITLE, tables, command), encoding="utf-8")
     if as_json:
         print_json(found)
         return
@@ -193,6 +163,6 @@ def evaluate(
         print_table(one.title, one.columns, one.rows)
 
 
-def _theory(layout: str) -> Theory:
-    """Return the theory that a layout's heads are of."""
-    return PLASMA if layout == LAYOUT else LATTICE
+def _theory(layout: str) -> Any:
+    """Return the module of the theory that a layout's heads are of."""
+    return plasma if layout == LAYOUT else lattice

@@ -62,8 +62,8 @@ class _Losses(NamedTuple):
         """Return sums of losses and rows by cluster, of chains of one start if so."""
         found: dict[object, Doubles] = {}
         for loss, rows, example in zip(self.sums, self.rows, self.examples, strict=True):
-            if start in ("", example.chain.entry.start):
-                found[example.cluster] = found.get(example.cluster, np.zeros(2)) + np.array([loss, rows])
+            if start in ("", example.entry.start):
+                found[example.entry.place] = found.get(example.entry.place, np.zeros(2)) + np.array([loss, rows])
         sums, rows = np.array(list(found.values())).reshape(-1, 2).T
         return sums, rows
 
@@ -83,7 +83,7 @@ def evaluate(
     routes: Sequence[Route] = ROUTES,
 ) -> list[HeadScore]:
     """Return a score for every head that has labels on both sides, of every kind of chain, on every route."""
-    shared = {e.cluster for e in train} & {e.cluster for e in test}
+    shared = {e.entry.place for e in train} & {e.entry.place for e in test}
     if shared:
         raise SpecError(f"training and test chains must not share couplings on a lattice. Got {sorted(shared)[0]}")
     layout = layout_of(weights)
@@ -102,7 +102,7 @@ def evaluate(
 def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> _Rival | None:
     """Return the baseline with the least loss on the test chains; None where chains of either part lack the label."""
     labelled = [[e for e in part if np.isfinite(label_rows(e, head.name)).any()] for part in (train, test)]
-    if min(len({e.cluster for e in part}) for part in labelled) < 2:
+    if min(len({e.entry.place for e in part}) for part in labelled) < 2:
         return None
     fitted = baselines_for(head.name, train, classes=head.loss == "log")
     asked = labelled[1]
@@ -189,7 +189,7 @@ def peak_study(
     swept = [
         e
         for e in (*train, *test)
-        if e.chain.entry.algorithm == "heatbath" and e.lattice[0] in places and not e.chain.entry.fault
+        if e.entry.algorithm == "heatbath" and e.entry.lattice[0] in places and not e.entry.fault
     ]
     extents = sorted({peak.dims[3] for peak in peaks})
     if head is None or len(extents) < 3:
@@ -199,14 +199,14 @@ def peak_study(
     only = msgspec.structs.replace(layout, heads=(head,))
     for n_t in extents:
         blind = without(peaks, n_t, curve)
-        others = [e for e in swept if e.chain.entry.part == "train" and e.lattice[0][3] != n_t]
-        tests = [e for e in swept if e.chain.entry.part == "test" and e.lattice[0][3] == n_t]
+        others = [e for e in swept if e.entry.part == "train" and e.entry.lattice[0][3] != n_t]
+        tests = [e for e in swept if e.entry.part == "test" and e.entry.lattice[0][3] == n_t]
         learn = jittered(others, unit=curve.unit)
         if not tests or not learn:
             continue
-        expected = [blind(n_t, e.lattice[0][0]) for e in tests]
+        expected = [blind(n_t, e.entry.lattice[0][0]) for e in tests]
         here = [
-            supposing(e, at, (places[e.lattice[0]] - at.mean) / curve.unit)
+            supposing(e, at, (places[e.entry.lattice[0]] - at.mean) / curve.unit)
             for e, at in zip(tests, expected, strict=True)
         ]
         fitted, _ = train_heads(learn, weights=reservoir(seed), layout=only)
@@ -229,9 +229,9 @@ def peak_study(
 def _one_extent(
     head: HeadSpec, n_t: int, asked: Sequence[Example], said: Mapping[str, Sequence[Doubles]], route: Route, unit: float
 ) -> PeakScore:
-    taken = [i for i, e in enumerate(asked) if e.lattice[0][3] == n_t]
+    taken = [i for i, e in enumerate(asked) if e.entry.lattice[0][3] == n_t]
     here = [asked[i] for i in taken]
     losses = {name: _losses(head, [said[name][i] for i in taken], here) for name in (route, CURVE, TWO_LOOP)}
     ours, curve, two_loop = (unit * float(np.sqrt(one.mean())) for one in losses.values())
-    clusters = {e.cluster for e in losses[route].examples}
+    clusters = {e.entry.place for e in losses[route].examples}
     return PeakScore(n_t=n_t, clusters=len(clusters), head=ours, curve=curve, two_loop=two_loop)

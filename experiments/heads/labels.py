@@ -146,18 +146,15 @@ class Labeller:
             if not chain.entry.fault:
                 self.chains.setdefault(chain.entry.place, []).append(chain)
         self.equilibria = {place: equilibrium(chains) for place, chains in self.chains.items()}
-        self._lengths = {c.entry.name: self._length(c) for chains in self.chains.values() for c in chains}
-
-    def _length(self, chain: ChainRecord) -> int | None:
-        found, kind = self.known(chain.entry), chain.entry.algorithm
-        if found is None:
-            return None
-        bands = (found.plaquette, found.loop)
-        return first_inside((chain.column("plaquette"), chain.loop), bands, WINDOW[kind], STAYS[kind])
+        self._lengths: dict[object, int | None] = {}
 
     def length(self, chain: ChainRecord) -> int | None:
         """Return the first update from which a chain stays in its bands; None where it never does, or none is known."""
-        return self._lengths.get(chain.entry.name)
+        name, found, kind = chain.entry.name, self.known(chain.entry), chain.entry.algorithm
+        if name not in self._lengths:
+            seen, bands = (chain.column("plaquette"), chain.loop), found and (found.plaquette, found.loop)
+            self._lengths[name] = first_inside(seen, bands, WINDOW[kind], STAYS[kind]) if bands else None
+        return self._lengths[name]
 
     def known(self, entry: ChainEntry) -> Equilibrium | None:
         """Return the equilibrium of a chain, where it is known."""
@@ -188,15 +185,6 @@ class Labeller:
         for chain in self.chains[entry.place]:
             found.setdefault(chain.entry.length, []).append(chain.column("n_steps")[-1])
         return {length: float(np.median(steps)) for length, steps in found.items()}
-
-    def best_step(self, entry: ChainEntry) -> float:
-        """Return the step size with the most effective samples per force evaluation, of those run at a coupling."""
-        found = self.known(entry)
-        if found is None:
-            return float("nan")
-        steps = self.steps(entry)
-        best = max(sorted(steps), key=lambda length: 1 / (found.tau[length] * steps[length]))
-        return best / steps[best]
 
     def unknown_equilibria(self) -> tuple[str, ...]:
         """Return the couplings whose hot and cold chains do not agree."""
@@ -277,10 +265,6 @@ def _rejected(seen: Labelled) -> Doubles | None:
     return np.where(counts, rejected, np.nan)[seen.rows]
 
 
-def _iterations(seen: Labelled) -> Doubles | None:
-    return seen.chain.column("cg_iterations")[seen.rows] if seen.entry.flavors else None
-
-
 def _order(seen: Labelled) -> float | None:
     return None if seen.known is None else log(seen.known.loop.mean * seen.entry.dims[0] ** 1.5)
 
@@ -301,13 +285,13 @@ def _quality(seen: Labelled) -> Doubles | None:
     return _samples(seen, 2 * seen.labeller.steps(entry)[entry.length] if entry.algorithm == "hmc" else 1.0)
 
 
-def _schedule(seen: Labelled) -> Doubles | None:
-    samples = _samples(seen, 1.0)
-    return None if samples is None else -samples
-
-
 def _best_step(seen: Labelled) -> float | None:
-    return float(np.log(seen.labeller.best_step(seen.entry))) if seen.entry.algorithm == "hmc" else None
+    """Return the step size with the most effective samples per force evaluation, of those run at a coupling."""
+    if seen.entry.algorithm != "hmc" or (found := seen.known) is None:
+        return None
+    steps = seen.labeller.steps(seen.entry)
+    best = max(sorted(steps), key=lambda length: 1 / (found.tau[length] * steps[length]))
+    return float(np.log(best / steps[best]))
 
 
 LABELS: dict[str, Callable[[Labelled], Doubles | float | None]] = {
@@ -315,10 +299,10 @@ LABELS: dict[str, Callable[[Labelled], Doubles | float | None]] = {
     "phase": _phase,
     "anomaly": _anomaly,
     PEAK: _peak,
-    "cg_estimate": _iterations,
+    "cg_estimate": lambda seen: seen.chain.column("cg_iterations")[seen.rows] if seen.entry.flavors else None,
     "rejection": _rejected,
     "quality": _quality,
-    "schedule": _schedule,
+    "schedule": lambda seen: None if (samples := _samples(seen, 1.0)) is None else -samples,
     "deconfinement": _order,
     "param_suggest": _best_step,
     "next_run": lambda seen: seen.settled(seen.labeller.unsure(seen.entry)),
@@ -343,19 +327,9 @@ class Example:
     """Whether its coupling is of neither phase."""
 
     @property
-    def beta(self) -> float:
-        """Its coupling."""
-        return self.chain.entry.beta
-
-    @property
-    def lattice(self) -> tuple[Dims, float]:
-        """Extents and mass: what chains of one scan share."""
-        return self.chain.entry.lattice
-
-    @property
-    def cluster(self) -> Place:
-        """What it is drawn and left out with: all chains of a coupling on a lattice."""
-        return self.chain.entry.place
+    def entry(self) -> ChainEntry:
+        """What the chain is."""
+        return self.chain.entry
 
 
 def context_of(entry: ChainEntry) -> ChainContext:
@@ -410,7 +384,7 @@ def _example(chain: ChainRecord, labeller: Labeller) -> Example:
 
 def supposing(example: Example, transition: ExpectedPeak, label: float) -> Example:
     """Return the chain as it looks where the transition is supposed to be elsewhere, with the label of the peak."""
-    beta, inputs = example.beta, example.inputs.copy()
+    beta, inputs = example.entry.beta, example.inputs.copy()
     for i, feature in enumerate(SCHEMA.features):
         if feature.name in ("x", "distance"):
             value = scaled_coupling(beta, transition) if feature.name == "x" else beta - transition.mean
@@ -427,7 +401,7 @@ def jittered(given: Iterable[Example], *, unit: float, copies: int = 1, seed: in
         known = example.labels.get(PEAK)
         if known is None:
             continue
-        dims = example.chain.entry.dims
+        dims = example.entry.dims
         there = transition_of(dims[3], dims[0])
         peak = there.mean + transition_curve().unit * float(known[-1])
         for _ in range(copies):

@@ -16,12 +16,17 @@ from metalforge.core.pages import Paragraphs, TextTable
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.weights import EsnWeights
 
-from .corpus import Corpus
+from .corpus import GRIDS, Corpus, record
+from .corpus import chain_entries as entries
+from .corpus import corpus_of as corpus
 from .evaluation import PeakScore, evaluate, peak_study
 from .labels import Example, Labeller, context_of, examples, jittered
 from .training import reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 
+__all__ = ["GRIDS", "KIND", "TITLE", "UNIT", "corpus", "entries", "judge", "record", "train"]
+
+TITLE, UNIT, KIND = "The conductor on held-out chains", "updates", Corpus
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 
 
@@ -59,17 +64,17 @@ class LabelledCorpus(NamedTuple):
         return [*plain, *jittered(self.train, unit=transition_curve().unit)]
 
 
-def train(corpus: Corpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
+def train(made: Corpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
     """Return weights with every head of a layout that has labels in the corpus, and how each was fitted."""
-    weights, fits = train_heads(LabelledCorpus.of(corpus).lessons, weights=reservoir(seed), layout=layout)
+    weights, fits = train_heads(LabelledCorpus.of(made).lessons, weights=reservoir(seed), layout=layout)
     return weights, [{"name": name, **fit._asdict()} for name, fit in fits.items()]
 
 
 def judge(
-    corpus: Corpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
+    made: Corpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
 ) -> tuple[HeadsEvaluation, list[TextTable]]:
     """Return what a network is worth on test chains, and its tables; trained anew without weights."""
-    chains = LabelledCorpus.of(corpus)
+    chains = LabelledCorpus.of(made)
     lessons = chains.lessons
     if weights is None:
         weights, _ = train_heads(lessons, weights=reservoir(seed), layout=layout)
@@ -80,7 +85,7 @@ def judge(
         tested_on=_tested_on(chains.test, scores),
         peak=peak,
         unknown=chains.labeller.unknown_equilibria(),
-        test_seeds=tuple(sorted({example.chain.entry.seed for example in chains.test})),
+        test_seeds=tuple(sorted({example.entry.seed for example in chains.test})),
     )
     return found, list(_tables(found, layout))
 
@@ -88,7 +93,7 @@ def judge(
 def _tested_on(test: Sequence[Example], heads: Sequence[HeadScore]) -> tuple[TestedKind, ...]:
     """Return the kinds of chains with the heads that were tested on them."""
     kinds = []
-    for kind in kinds_tested([context_of(e.chain.entry) for e in test if not e.chain.entry.fault]):
+    for kind in kinds_tested([context_of(e.entry) for e in test if not e.entry.fault]):
         moves = "sweeps" if kind.algorithm == "heatbath" else "trajectories"
         names = {s.name for s in heads if s.of == moves and (kind.flavors or s.name != "cg_estimate")}
         kinds.append(msgspec.structs.replace(kind, heads=tuple(sorted(names))))

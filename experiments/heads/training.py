@@ -17,7 +17,7 @@ smoothed by its second differences. Beyond its ends it is constant.
 from collections.abc import Sequence
 from dataclasses import replace as with_fields
 from functools import reduce
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -98,28 +98,11 @@ Fitted: TypeAlias = tuple[EsnWeights, dict[str, HeadFit]]
 """A network with heads, and how each of them was fitted; heads without labels have no fit."""
 
 
-def reservoir(
-    seed: int = 1,
-    units: int = UNITS,
-    *,
-    features: FeatureSchema = SCHEMA,
-    leak: float = 0.3,
-    input_scaling: float = 0.3,
-    bias_scaling: float = 0.2,
-) -> EsnWeights:
+def reservoir(seed: int = 1, units: int = UNITS, *, features: FeatureSchema = SCHEMA, **scales: float) -> EsnWeights:
     """Return a reservoir in float32 whose inputs are the features of a frame; by default the conductor's."""
-    return make_esn(
-        units,
-        len(features),
-        seed=seed,
-        leak=leak,
-        spectral_radius=0.9,
-        connectivity=1.0,
-        input_scaling=input_scaling,
-        bias_scaling=bias_scaling,
-        dtype=np.float32,
-        features=features,
-    )
+    usual = {"leak": 0.3, "spectral_radius": 0.9, "input_scaling": 0.3, "bias_scaling": 0.2}
+    made: dict[str, Any] = {"seed": seed, "connectivity": 1.0, "features": features} | usual | scales
+    return make_esn(units, len(features), dtype=np.float32, **made)
 
 
 def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Fitted:
@@ -172,7 +155,7 @@ def label_rows(example: Example, head: str) -> Doubles:
     name = label_of(head)
     values = example.labels.get(name)
     moves = "hmc" if head in TRAJECTORIES else "heatbath"
-    if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous):
+    if values is None or example.entry.algorithm != moves or (name == "phase" and example.ambiguous):
         return np.full(len(example.inputs), np.nan)
     return values
 
@@ -190,7 +173,7 @@ def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
     labels = [label_rows(example, head.name) for example in examples]
     taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
     # Clusters in order of their coupling are dealt out in turn: every part has some of every lattice.
-    clusters = sorted({examples[i].cluster for i in taken})
+    clusters = sorted({examples[i].entry.place for i in taken})
     fold = {cluster: k % FOLDS for k, cluster in enumerate(clusters)}
     extents = sorted({cluster[0][3] for cluster in clusters})
     if label_of(head.name) == PEAK and len(extents) > 1:
@@ -200,7 +183,7 @@ def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
     for i in taken:
         example, known = examples[i], np.isfinite(labels[i])
         group = _Group(seen[i][known], example.inputs[known], labels[i][known])
-        parts.setdefault(fold[example.cluster], []).append(group)
+        parts.setdefault(fold[example.entry.place], []).append(group)
     return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
 
 

@@ -260,16 +260,8 @@ def record_plasma(
 ) -> Iterator[PlasmaRecord]:
     """Run these; they come in order of kappa, size and time step, otherwise as given."""
 
-    def together(entry: PlasmaEntry) -> tuple[Any, ...]:
-        return (
-            entry.kappa,
-            entry.particles,
-            entry.precision,
-            entry.spec.sample_steps,
-            entry.time,
-            entry.window,
-            entry.warmup,
-        )
+    def together(e: PlasmaEntry) -> tuple[Any, ...]:
+        return e.kappa, e.particles, e.precision, e.spec.sample_steps, e.time, e.window, e.warmup
 
     many = isinstance(engine, BatchEngine)
     for _, group in groupby(sorted(entries, key=together), together):
@@ -281,25 +273,6 @@ def record_plasma(
 
 def _alone(entry: PlasmaEntry) -> PlasmaRecord:
     return _runs([entry], cpu_engine(threads=1))[0]
-
-
-class _Replicas:
-    """Particles of several runs that move by the same number of steps, in one batch; none may be lost."""
-
-    def __init__(self, specs: Sequence[PlasmaSpec], engine: Engine) -> None:
-        self.particles = [begin(spec) for spec in specs]
-        self._rooms = Rooms(specs[0], engine, len(specs))
-
-    def advance(
-        self, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
-    ) -> list[ParticleSamples]:
-        found = []
-        asked = [Asked(motion, steps, samples, frames) for motion in motions]
-        for its in self._rooms.advance(self.particles, asked):
-            if isinstance(its, LostParticleError):
-                raise its
-            found.append(its)
-        return found
 
 
 class _Following:
@@ -361,11 +334,22 @@ def _runs(entries: Sequence[PlasmaEntry], engine: Engine) -> list[PlasmaRecord]:
     """Run entries of one kappa, size, time step and length together."""
     specs = [entry.spec for entry in entries]
     first = specs[0]
-    replicas, following = _Replicas(specs, engine), [_Following(entry) for entry in entries]
+    particles, following = [begin(spec) for spec in specs], [_Following(entry) for entry in entries]
+    rooms = Rooms(first, engine, len(specs))
+
+    def advance(motions: Sequence[Motion], samples: int = 0, frames: int = 0) -> list[ParticleSamples]:
+        """Move all by a block; none may be lost."""
+        found = []
+        for its in rooms.advance(particles, [Asked(motion, first.block_steps, samples, frames) for motion in motions]):
+            if isinstance(its, LostParticleError):
+                raise its
+            found.append(its)
+        return found
+
     bath, free = [spec.langevin(FRICTION) for spec in specs], [spec.nve for spec in specs]
     for _ in range(round(entries[0].warmup / first.block_time)):
-        replicas.advance(bath, first.block_steps)
-    for still in replicas.particles:
+        advance(bath)
+    for still in particles:
         still.stop_drifting()
     samples = first.block_steps // first.sample_steps
     watched = round(entries[0].window / first.block_time)
@@ -373,13 +357,13 @@ def _runs(entries: Sequence[PlasmaEntry], engine: Engine) -> list[PlasmaRecord]:
         taken: list[Future[None]] = []
         for block in range(round(entries[0].time / first.block_time)):
             frames = round(first.block_time / FRAME_TIME) if block < watched else 0
-            seen = replicas.advance(free, first.block_steps, samples=samples, frames=frames)
+            seen = advance(free, samples, frames)
             # What a block gave is taken up while the next one is on its way.
             for job in taken:
                 job.result()
             taken = [
                 pool.submit(run.take, its, one.unwrapped, one.velocities)
-                for run, its, one in zip(following, seen, replicas.particles, strict=True)
+                for run, its, one in zip(following, seen, particles, strict=True)
             ]
         for job in taken:
             job.result()

@@ -24,7 +24,7 @@ their errors, 0.68 and 0.95 where errors are right.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,11 +60,14 @@ from .baselines import (
     two_numbers,
     window_numbers,
 )
+from .corpus import PLASMA_GRIDS as GRIDS
 from .corpus import PlasmaCorpus, PlasmaRecord
+from .corpus import plasma_entries as entries
+from .corpus import record_plasma as record
 from .training import (
     ROUTES,
+    Fitted,
     Route,
-    TransportHeads,
     heads_of,
     inputs_of,
     labels_of,
@@ -134,6 +137,9 @@ class TransportEvaluation(TransportScores, frozen=True, kw_only=True, forbid_unk
     corpus_sha256: str
 
 
+__all__ = ["GRIDS", "KIND", "TITLE", "UNIT", "corpus", "entries", "judge", "record", "train"]
+
+TITLE, UNIT, KIND = "Transport heads on held-out state points", "atom_steps", PlasmaCorpus
 MOST_SEEN = 2.0
 """The largest kappa that `T3` is fitted to, where there are runs beyond it."""
 
@@ -189,7 +195,7 @@ def parts_of(corpus: PlasmaCorpus) -> tuple[tuple[PlasmaRecord, ...], tuple[Plas
 
 
 def judge_transport(
-    corpus: PlasmaCorpus, network: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
+    corpus: PlasmaCorpus, network: Fitted, *, seed: int = 1, routes: Sequence[Route] = ROUTES
 ) -> JudgedStudy:
     """Return what heads are worth on the test runs of a corpus."""
     train, test = parts_of(corpus)
@@ -198,15 +204,15 @@ def judge_transport(
     hidden = [state_baselines(train, head, known=False) for head in range(len(HEADS))]
     rivals = [_strongest(rules, test, head) for head, rules in enumerate(hidden)]
     for route in routes:
-        off = (said_on(route, network, train, inputs) - truth) ** 2
+        off = (said_on(route, network[0], train, inputs) - truth) ** 2
         scores += [_score("T1", head, route, off[:, head], rivals[head], test) for head in range(len(HEADS))]
     for head in range(len(HEADS)):
         least = _off2(two_numbers(train, head), test, head)
         scores.append(_score("T1", head, LEAST, least, rivals[head], test))
-    scores += _controls(network, test, inputs, hidden)
+    scores += _controls(network[0], test, inputs, hidden)
     for head in range(len(HEADS)):
         known = state_baselines(train, head, known=True)
-        scores.append(_known(network, train, test, inputs, head, known))
+        scores.append(_known(network[0], train, test, inputs, head, known))
         for task, rules in (("T1", hidden[head]), ("T2", known)):
             baselines += [
                 BaselineScore(task=task, head=HEADS[head], baseline=name, rms=_rms(_off2(rule, test, head)))
@@ -214,17 +220,17 @@ def judge_transport(
             ]
     scores += _unseen(corpus, seed)
     errors = np.array([label_of_run(run).error for run in test])
-    entries = [run.entry for run in test]
+    tested = [run.entry for run in test]
     return JudgedStudy(
         scores=tuple(scores),
         baselines=tuple(baselines),
         label_noise=tuple(np.sqrt(np.nanmean(errors**2, axis=0)).tolist()),
-        left_out=(network.fits[0].noise, network.fits[1].noise),
+        left_out=(network[1][0].noise, network[1][1].noise),
         tested_on=TestedPlasma(
-            kappa=(min(e.kappa for e in entries), max(e.kappa for e in entries)),
-            ratio=(float(f"{min(e.ratio for e in entries):.3g}"), float(f"{max(e.ratio for e in entries):.3g}")),
-            particles=tuple(sorted({e.particles for e in entries})),
-            window=max(e.window for e in entries),
+            kappa=(min(e.kappa for e in tested), max(e.kappa for e in tested)),
+            ratio=(float(f"{min(e.ratio for e in tested):.3g}"), float(f"{max(e.ratio for e in tested):.3g}")),
+            particles=tuple(sorted({e.particles for e in tested})),
+            window=max(e.window for e in tested),
         ),
         train_runs=len(train),
         test_runs=len(test),
@@ -232,7 +238,7 @@ def judge_transport(
 
 
 def _controls(
-    network: TransportHeads,
+    weights: EsnWeights,
     test: Sequence[PlasmaRecord],
     inputs: Sequence[Doubles],
     rules: Sequence[Mapping[str, Rule]],
@@ -243,8 +249,8 @@ def _controls(
     the run that it is of (`its`), which it does where nothing but the window is seen.
     """
     kept = [run for run in test if run.shuffled is not None]
-    mixed = said_of(network.weights, [inputs_of(run, shuffled=True) for run in kept])
-    truth, said = labels_of(test), said_of(network.weights, inputs)
+    mixed = said_of(weights, [inputs_of(run, shuffled=True) for run in kept])
+    truth, said = labels_of(test), said_of(weights, inputs)
     points = sorted({run.entry.place for run in test})
     # The other run is of the state point half a list further on.
     ahead = {place: points[(i + len(points) // 2) % len(points)] for i, place in enumerate(points)}
@@ -263,7 +269,7 @@ def _controls(
 
 
 def _known(
-    network: TransportHeads,
+    weights: EsnWeights,
     train: Sequence[PlasmaRecord],
     test: Sequence[PlasmaRecord],
     inputs: Sequence[Doubles],
@@ -272,11 +278,11 @@ def _known(
 ) -> JudgedScore:
     """Return `T2`: the head is what the state curve leaves, fitted to state points that the curve had not seen."""
     _, off = left_out_curve(train, head)
-    x = mean_states(network.weights, [inputs_of(run) for run in train])
+    x = mean_states(weights, [inputs_of(run) for run in train])
     readout, _ = ridge_by_point(x, -off, [run.entry.place for run in train])
     curve = StateCurve.through(train, head)
     base = np.array([curve(window_numbers(run).gamma, run.entry.kappa) for run in test])
-    answers = base + readout(mean_states(network.weights, inputs))[:, 0]
+    answers = base + readout(mean_states(weights, inputs))[:, 0]
     ours = (answers - labels_of(test)[:, head]) ** 2
     return _score("T2", head, "f32-software", ours, _strongest(rules, test, head), test)
 
@@ -290,8 +296,8 @@ def _unseen(corpus: PlasmaCorpus, seed: int) -> list[JudgedScore]:
     if len({run.entry.place for run in taught}) < 2:
         return []
     several = len({run.entry.kappa for run in taught}) > 1
-    heads = train_transport(taught, seed=seed)
-    said = said_of(heads.weights, [inputs_of(run) for run in asked])
+    weights, _ = train_transport(taught, seed=seed)
+    said = said_of(weights, [inputs_of(run) for run in asked])
     found = []
     for head in range(len(HEADS)):
         # A curve over kappa cannot be fitted to one of them alone: it stands where there are two.
@@ -404,37 +410,41 @@ def weighed_with(head: Gauss, value: Doubles, error: Doubles) -> tuple[Doubles, 
 _notes = Paragraphs(Path(__file__).with_name("notes.toml"))
 
 
-def train(corpus: PlasmaCorpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
+def corpus(grid: str, seed: int, runs: Iterable[PlasmaRecord]) -> PlasmaCorpus:
+    """Return the runs of a grid as a corpus."""
+    return PlasmaCorpus(grid=grid, records=tuple(runs))
+
+
+def train(made: PlasmaCorpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
     """Return weights with the two transport heads, and how each was fitted."""
-    runs = corpus.part("train")
-    trained = train_transport(runs, seed=seed)
+    runs = made.part("train")
+    weights, fitted = train_transport(runs, seed=seed)
     fits = [
         {"name": name, "ridge": fit.ridge, "share": fit.share, "runs": len(runs), "noise": fit.noise}
-        for name, fit in zip(HEADS, trained.fits, strict=True)
+        for name, fit in zip(HEADS, fitted, strict=True)
     ]
-    return trained.weights, fits
+    return weights, fits
 
 
 def judge(
-    corpus: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
+    made: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
 ) -> tuple[TransportEvaluation, list[TextTable]]:
     """Return what heads are worth on test runs, and their tables; trained anew without weights."""
-    runs, _ = parts_of(corpus)
+    runs, _ = parts_of(made)
     heads = train_transport(runs, seed=seed) if weights is None else heads_of(weights, runs)
-    found = evaluate_transport(corpus, heads, seed=seed)
+    found = evaluate_transport(made, heads, seed=seed)
     return found, transport_tables(found)
 
 
 def evaluate_transport(
-    corpus: PlasmaCorpus, heads: TransportHeads, *, seed: int = 1, routes: Sequence[Route] = ROUTES
+    corpus: PlasmaCorpus, heads: Fitted, *, seed: int = 1, routes: Sequence[Route] = ROUTES
 ) -> TransportEvaluation:
     """Return what heads are worth on the test runs of a corpus, and what they save."""
-    train, test = corpus.part("train"), corpus.part("test")
-    study = judge_transport(corpus, heads, seed=seed, routes=routes)
-    said = said_of(heads.weights, [inputs_of(run) for run in test])[:, VISCOSITY]
+    train, test = parts_of(corpus)
+    said = said_of(heads[0], [inputs_of(run) for run in test])[:, VISCOSITY]
     return TransportEvaluation(
-        study=study,
-        stops=stop_transport(train, test, said, heads.fits[VISCOSITY].noise),
+        study=judge_transport(corpus, heads, seed=seed, routes=routes),
+        stops=stop_transport(train, test, said, heads[1][VISCOSITY].noise),
         test_seeds=tuple(sorted({run.entry.seed for run in test})),
         corpus_sha256=corpus.sha256,
     )

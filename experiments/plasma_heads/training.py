@@ -1,7 +1,6 @@
 """Fits of the transport heads, in software and on the emulated NPU: ridges that leave out whole state points."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -39,27 +38,18 @@ ROUTES: tuple[Route, ...] = (*lattice.ROUTES, "no-reservoir")
 
 
 class TransportFit(NamedTuple):
-    """How a head was fitted: its ridge, and what it said of training runs whose state point was left out."""
+    """How a head was fitted: its ridge, and the weight of the states beside the features.
+
+    `noise` is the root mean square of what it was off on training runs whose state point was left out.
+    """
 
     ridge: float
     share: float
-    """Of the states, beside features."""
-    left_out: Doubles
     noise: float
-    """Root mean square of what it was off there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TransportHeads:
-    """A network with the heads of plasma-2, and how each was fitted, in the order of HEADS."""
-
-    weights: EsnWeights
-    fits: tuple[TransportFit, ...]
-
-
-def plasma_reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
-    """Return the reservoir of the transport heads."""
-    return reservoir(seed, units, features=SCHEMA, leak=0.1, input_scaling=0.1, bias_scaling=0.5)
+Fitted: TypeAlias = tuple[EsnWeights, tuple[TransportFit, ...]]
+"""A network with the heads of plasma-2, and how each was fitted, in the order of HEADS."""
 
 
 def inputs_of(run: PlasmaRecord, *, shuffled: bool = False) -> Doubles:
@@ -106,11 +96,11 @@ def ridge_by_point(
                 for j, readout in enumerate(sums.solve(RIDGES)):
                     guesses[j, here] = readout((x * scale)[here])[:, 0]
             best = int(np.argmin(((guesses - rest_of) ** 2).mean(axis=1)))
-            fits.append((float(((guesses[best] - rest_of) ** 2).mean()), RIDGES[best], share, guesses[best], scale))
-        error, ridge, share, said, scale = min(fits, key=lambda fit: fit[0])
+            fits.append((float(((guesses[best] - rest_of) ** 2).mean()), RIDGES[best], share, scale))
+        error, ridge, share, scale = min(fits, key=lambda fit: fit[0])
         found = NormalEquations.of([(x * scale, rest_of[:, None])]).solve([ridge])[0]
     made = Readout(w_out=found.w_out * scale + begin, out_bias=found.out_bias, ridge=ridge)
-    return made, TransportFit(ridge, share, said + x @ begin, float(np.sqrt(error)))
+    return made, TransportFit(ridge, share, float(np.sqrt(error)))
 
 
 def labels_of(runs: Sequence[PlasmaRecord]) -> Doubles:
@@ -118,38 +108,31 @@ def labels_of(runs: Sequence[PlasmaRecord]) -> Doubles:
     return np.array([label_of_run(run).value for run in runs])
 
 
-def fit_transport(runs: Sequence[PlasmaRecord], x: Doubles, weights: EsnWeights) -> TransportHeads:
+def fit_transport(runs: Sequence[PlasmaRecord], x: Doubles, weights: EsnWeights) -> Fitted:
     """Return the network with its two heads fitted to the means `x` of runs."""
     made = layout(LAYOUT)
     labels, points = labels_of(runs), [run.entry.place for run in runs]
-    fits, w_out, bias = [], [], []
-    for head in range(len(HEADS)):
-        readout, fit = ridge_by_point(x, labels[:, head], points, begin_at(head, x.shape[1]))
-        fits.append(fit)
-        w_out.append(readout.w_out[0])
-        bias.append(readout.out_bias[0])
+    found = [ridge_by_point(x, labels[:, k], points, begin_at(k, x.shape[1])) for k in range(len(HEADS))]
     heads = tuple(msgspec.structs.replace(head, trained=True) for head in made.heads)
     network = weights.with_readout(
-        np.array(w_out, weights.dtype),
-        np.array(bias, weights.dtype),
+        np.array([readout.w_out[0] for readout, _ in found], weights.dtype),
+        np.array([readout.out_bias[0] for readout, _ in found], weights.dtype),
         passthrough=True,
         heads=HeadLayout(name=made.name, version=made.version, heads=heads),
     )
-    return TransportHeads(weights=network, fits=tuple(fits))
+    return network, tuple(fit for _, fit in found)
 
 
-def train_transport(
-    runs: Sequence[PlasmaRecord], *, seed: int = 1, weights: EsnWeights | None = None
-) -> TransportHeads:
+def train_transport(runs: Sequence[PlasmaRecord], *, seed: int = 1) -> Fitted:
     """Return both heads fitted to the windows of training runs."""
     inputs = [inputs_of(run) for run in runs]
-    network = plasma_reservoir(seed) if weights is None else weights
+    network = reservoir(seed, UNITS, features=SCHEMA, leak=0.1, input_scaling=0.1, bias_scaling=0.5)
     largest = max(float(np.abs(one).max()) for one in inputs)
     network = with_fields(network, ranges=Ranges(largest, activation(network.activation).bound or 1.0))
     return fit_transport(runs, mean_states(network, inputs), network)
 
 
-def heads_of(weights: EsnWeights, runs: Sequence[PlasmaRecord]) -> TransportHeads:
+def heads_of(weights: EsnWeights, runs: Sequence[PlasmaRecord]) -> Fitted:
     """Return weights of a file with what they are off on the training runs they were fitted to, state points left out.
 
     Ridges and left-out answers are found again: a file has the readout alone.
@@ -157,27 +140,26 @@ def heads_of(weights: EsnWeights, runs: Sequence[PlasmaRecord]) -> TransportHead
     expect_features(weights, SCHEMA)
     if weights.heads is None or weights.heads.names != HEADS:
         raise SpecError(f"these weights have no heads of {LAYOUT}\nhint: `heads train --layout {LAYOUT}` makes some")
-    again = fit_transport(runs, mean_states(weights, [inputs_of(run) for run in runs]), weights)
-    return TransportHeads(weights=weights, fits=again.fits)
+    return weights, fit_transport(runs, mean_states(weights, [inputs_of(run) for run in runs]), weights)[1]
 
 
-def said_on(route: Route, heads: TransportHeads, train: Sequence[PlasmaRecord], inputs: Sequence[Doubles]) -> Doubles:
+def said_on(route: Route, weights: EsnWeights, train: Sequence[PlasmaRecord], inputs: Sequence[Doubles]) -> Doubles:
     """Return what both heads say of windows on a route; whatever is fitted again sees training runs only."""
     if route == "f32-software":
-        return said_of(heads.weights, inputs)
+        return said_of(weights, inputs)
+    if route == "npu-w8a8":
+        return _whole_on_device(weights, inputs)
     taught = [inputs_of(run) for run in train]
     if route == "no-memory":
-        blind = without_memory(heads.weights)
-        return said_of(fit_transport(train, mean_states(blind, taught), blind).weights, inputs)
+        blind = without_memory(weights)
+        return said_of(fit_transport(train, mean_states(blind, taught), blind)[0], inputs)
     if route == "no-reservoir":
         return _means_alone(train, taught, inputs)
-    if route == "npu-w8a8":
-        return _whole_on_device(heads, inputs)
     with states_on_npu(
-        route, heads.weights, taught, lambda seen: np.asarray(seen[:, SETTLED:].mean(axis=1, dtype=np.float64))
+        route, weights, taught, lambda seen: np.asarray(seen[:, SETTLED:].mean(axis=1, dtype=np.float64))
     ) as means:
-        again = fit_transport(train, np.array(means(taught)), heads.weights)
-        return outputs_of(again.weights, np.array(means(inputs)))
+        again, _ = fit_transport(train, np.array(means(taught)), weights)
+        return outputs_of(again, np.array(means(inputs)))
 
 
 def _means_alone(train: Sequence[PlasmaRecord], taught: Sequence[Doubles], inputs: Sequence[Doubles]) -> Doubles:
@@ -191,9 +173,9 @@ def _means_alone(train: Sequence[PlasmaRecord], taught: Sequence[Doubles], input
     return np.stack(found, axis=1)
 
 
-def _whole_on_device(heads: TransportHeads, inputs: Sequence[Doubles]) -> Doubles:
+def _whole_on_device(weights: EsnWeights, inputs: Sequence[Doubles]) -> Doubles:
     """Return what both say with reservoir and heads on the emulated NPU: one pass a frame for both."""
-    with EmulatedDevice() as device, ConductorProgram(heads.weights, device, precision="W8A8") as running:
+    with EmulatedDevice() as device, ConductorProgram(weights, device, precision="W8A8") as running:
         said = []
         for one in inputs:
             running.reset()

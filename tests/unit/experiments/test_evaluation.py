@@ -128,7 +128,7 @@ def test_baselines_know_training_chains_only(chains):
     usual = {"constant", "scaled coupling", "coupling on its lattice", "single feature"}
     assert set(found) == usual | {"last value", "published formula"}
     labels = np.concatenate([label_rows(e, "rejection") for e in train])
-    moved = next(e for e in test if e.chain.entry.algorithm == "hmc")
+    moved = next(e for e in test if e.entry.algorithm == "hmc")
     assert found["constant"](moved)[0] == pytest.approx(np.nanmean(labels))
     running = found["last value"](moved)
     rejected = 1 - moved.chain.column("accepted")
@@ -138,7 +138,7 @@ def test_baselines_know_training_chains_only(chains):
     warm = {"MSER", "Geweke", "fixed length", "published formula"}
     assert set(baselines_for("thermalization", train, classes=True)) == usual | warm
     assert "plaquette band" in baselines_for("anomaly", train, classes=True)
-    swept = next(e for e in test if e.chain.entry.algorithm == "heatbath")
+    swept = next(e for e in test if e.entry.algorithm == "heatbath")
     order = baselines_for("deconfinement", train, classes=False)
     assert order["last value"](swept)[-1] == pytest.approx(swept.labels["deconfinement"][-1], abs=0.3)
     for head in ("next_run", "quenched_length", "phase_classify", "anomaly_detect"):

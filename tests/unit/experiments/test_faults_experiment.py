@@ -15,4 +15,4 @@ def test_faults_that_stay_are_found_and_sound_chains_raise_no_alarm(monkeypatch)
     assert found["nan"].delay <= faults.BLOCK
     assert found["wrong_beta"].delay <= faults.LONGEST
     sound = looked_at(FaultTask(case=QUICK[0], seed=1, stream=1, sound=300))
-    assert (sound.updates, sound.alarms) == (300 + faults.WARMUP, ())
+    assert (sound.updates, sound.alarms) == (300 + faults.WARMUP, 0)

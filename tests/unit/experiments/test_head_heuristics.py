@@ -9,11 +9,9 @@ import pytest
 
 from experiments.heads import baselines as heuristics
 from experiments.heads.baselines import (
-    anomaly,
     cg_iterations,
     deconfined_probability,
     priority,
-    quality,
     rejection_probability,
     step_parameters,
     thermalised,
@@ -76,32 +74,6 @@ def test_rejection_is_the_accept_test():
 
 def test_phase_by_the_coupling():
     assert [deconfined_probability(b, 5.7) for b in (5.5, 5.65, 5.75, 5.9)] == [0, 0.5, 0.5, 1]
-    assert deconfined_probability(6.5, None) == 0.5
-
-
-def test_quality_points():
-    assert quality(100, 0.8, 500) == pytest.approx(1.0)
-    assert quality(100, 0.8, None) == pytest.approx(1.0)
-    assert quality(99, 0.3, 1000) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wrong"),
-    [
-        ((0.55, 0.3, 100), False),
-        ((0.55, None, None), False),
-        ((-0.02, None, None), False),  # a hot start
-        ((1.01, None, None), True),
-        ((-0.6, None, None), True),
-        ((math.nan, None, None), True),
-        ((0.55, -51, None), True),
-        ((0.55, math.nan, None), True),
-        ((0.55, 0.3, 4001), True),
-        ((0.55, 0.3, math.inf), True),
-    ],
-)
-def test_anomalies(arguments, wrong):
-    assert anomaly(*arguments) is wrong
 
 
 def test_largest_gaps():

@@ -60,7 +60,7 @@ def chains(seed: int, betas, each: int = 4) -> list[Example]:
 
 
 def sweeps(found) -> list[Example]:
-    return [e for e in found if e.chain.entry.algorithm == "heatbath"]
+    return [e for e in found if e.entry.algorithm == "heatbath"]
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +95,12 @@ def test_a_head_is_the_residual_to_a_curve_where_that_is_better_than_a_constant(
 
 def test_heads_of_sweeps_do_not_learn_from_trajectories(trained) -> None:
     assert trained[1]["quality"].rows == trained[1]["rejection"].rows == 4 * 4 * N
-    only = [e for e in chains(3, (4.6, 5.4)) if e.chain.entry.algorithm == "hmc"]
+    only = [e for e in chains(3, (4.6, 5.4)) if e.entry.algorithm == "hmc"]
     assert set(train_heads(only, weights=reservoir(1, units=16))[1]) == {"cg_estimate", "rejection"}
 
 
 def test_probabilities_are_calibrated_on_chains_that_were_not_fitted(trained) -> None:
-    held_out = [e for e in chains(3, (4.7, 5.3), each=20) if e.chain.entry.algorithm == "hmc"]
+    held_out = [e for e in chains(3, (4.7, 5.3), each=20) if e.entry.algorithm == "hmc"]
     said = np.concatenate([values_of(trained[0], e.inputs)["rejection"] for e in held_out])
     truth = np.concatenate([e.labels["rejection"] for e in held_out])
     for low, high in ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)):

@@ -38,7 +38,7 @@ def labeller(made):
 
 
 def by_beta(found, beta):
-    return next(example for example in found if example.beta == beta)
+    return next(example for example in found if example.entry.beta == beta)
 
 
 def test_the_first_update_from_which_averages_stay_inside():
@@ -76,7 +76,7 @@ def test_the_phase_is_cut_between_the_outermost_training_couplings(made, labelle
     found = examples(made, "train", labeller)
     assert [by_beta(found, beta).labels["phase"][0] for beta in (4.6, 5.6)] == [0, 1]
     assert not by_beta(found, 4.6).ambiguous
-    entry = found[0].chain.entry
+    entry = found[0].entry
     assert labeller.cut(entry) == pytest.approx((order(4.6, DIMS) + order(5.6, DIMS)) / 2, abs=0.01)
 
 
