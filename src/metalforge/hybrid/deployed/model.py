@@ -35,9 +35,16 @@ Series: TypeAlias = ArrayLike | Sequence[ArrayLike]
 class Deployed(Closing):
     """A model that was read from a file. `device` is the NPU it runs on, None in software."""
 
-    def __init__(self, record: EsnRecord | PlanFile, device: NpuDevice | None, *, owned: bool) -> None:
+    def __init__(
+        self,
+        record: EsnRecord | PlanFile,
+        runner: HybridEsn | HybridExecutor,
+        device: NpuDevice | None,
+        *,
+        owned: bool,
+    ) -> None:
         self.record, self.device = record, device
-        self._owned = owned
+        self._runner, self._owned = runner, owned
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -63,12 +70,9 @@ class Deployed(Closing):
 
     def close(self) -> None:
         """Take the programs off the device; a device that was made here is closed too."""
-        self._release()
+        self._runner.close()
         if self._owned and self.device is not None:
             self.device.__exit__(None, None, None)
-
-    def _release(self) -> None:
-        """Take the programs off the device."""
 
     def _classed(self, outputs: Array) -> Array:
         """Return the names of the largest outputs, where the model has names."""
@@ -93,7 +97,7 @@ class DeployedEsn(Deployed):
         owned: bool = False,
         reason: str = "no device was given",
     ) -> None:
-        super().__init__(record, device, owned=owned)
+        super().__init__(record, esn, device, owned=owned)
         self.esn = esn
         self._reason = reason  # why it is in software, where it is
         self._clipped = 0
@@ -140,14 +144,11 @@ class DeployedEsn(Deployed):
 
     def facts(self) -> dict[str, Any]:
         """Return what the network is, how it is run, and what goes in and comes out."""
-        w = self.esn.weights
-        how = {
-            name: getattr(self.record, name) for name in ("mode", "precision", "approach", "inputs", "target", "labels")
-        }
-        size = {"inputs": w.inputs, "units": w.units, "outputs": w.outputs, "activation": w.activation, "leak": w.leak}
+        w, record = self.esn.weights, self.record
+        how = ("mode", "precision", "approach", "inputs", "target", "labels")
         return {
-            "network": size,
-            "run": how,
+            "network": {name: getattr(w, name) for name in ("inputs", "units", "outputs", "activation", "leak")},
+            "run": {name: getattr(record, name) for name in how},
             "ranges": None if w.ranges is None else {"inputs": w.ranges.u, "states": w.ranges.s},
             "ridge": w.ridge,
             "features": w.features,
@@ -179,9 +180,6 @@ class DeployedEsn(Deployed):
         values = outputs if w.w_out is None or w.heads is None else head_values(w.heads, w.features, outputs, inputs)
         return values[:, 0] if self.record.flat and self.record.labels is None else self._classed(values)
 
-    def _release(self) -> None:
-        self.esn.close()
-
 
 class DeployedPlan(Deployed):
     """A plan: a batch goes in, or for a graph with a state sequences from rest; its outputs come out."""
@@ -191,9 +189,9 @@ class DeployedPlan(Deployed):
     def __init__(
         self, plan: Plan, record: PlanFile, device: NpuDevice, *, owned: bool, on_device_failure: OnFailure
     ) -> None:
-        super().__init__(record, device, owned=owned)
         self.plan = plan
         self.executor = HybridExecutor(plan, device, on_device_failure=on_device_failure)
+        super().__init__(record, self.executor, device, owned=owned)
 
     def places(self) -> tuple[OpPlan, ...]:
         """Return where each op of the plan runs."""
@@ -206,23 +204,17 @@ class DeployedPlan(Deployed):
 
     def facts(self) -> dict[str, Any]:
         """Return the graph's inputs and outputs, what is on the device, and what scales them."""
-        graph = self.plan.graph
+        graph, plan, record = self.plan.graph, self.plan, self.record
         jobs = [
             {"job": job.name, "ops": job.nodes, "precision": precision_of(job.encoding), "programs": len(job.programs)}
-            for job in self.plan.jobs
+            for job in plan.jobs
         ]
+        shape = {"inputs": dict(graph.inputs), "outputs": graph.outputs, "ops": len(graph.nodes)}
         return {
-            "graph": {
-                "name": graph.name,
-                "inputs": dict(graph.inputs),
-                "outputs": graph.outputs,
-                "ops": len(graph.nodes),
-            },
-            "device": {"profile": self.plan.profile.name, "jobs": jobs},
-            "ranges": {job.name: float(job.ranges.max()) for job in self.plan.jobs},
-            "labels": self.record.labels,
-            "features": self.record.features,
-            "heads": self.record.heads,
+            "graph": {"name": graph.name, **shape},
+            "device": {"profile": plan.profile.name, "jobs": jobs},
+            "ranges": {job.name: float(job.ranges.max()) for job in plan.jobs},
+            **{name: getattr(record, name) for name in ("labels", "features", "heads")},
             "provenance": self.provenance,
         }
 
@@ -237,9 +229,6 @@ class DeployedPlan(Deployed):
         outputs = (self.executor.run if graph.stateful else self.executor.forward)(inputs)
         found = read_graph(self.record.heads, schema, graph, outputs, inputs)
         return found if isinstance(found, dict) else self._classed(found)
-
-    def _release(self) -> None:
-        self.executor.close()
 
 
 def deploy(

@@ -20,8 +20,9 @@ Examples for `observe` are one batch where a graph has no state. For one with st
 of one sequence, or (B, T, ...) of several that run side by side.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import sqrt
 from typing import Any, NamedTuple, TypeAlias
 
@@ -154,39 +155,34 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
     """Return the ranges of all values that have one; what was observed comes before what can be derived."""
     seen = observed or {}
     known: dict[str, ValueRange] = {}
-    for name, largest in graph.ranges.items():
-        known[name] = ValueRange.even(_width(graph, name), largest, source="given with the graph")
-    promised = set(graph.ranges)
+
+    def note(value: str, derived: ValueRange | None, *, certain: bool, limit: float = np.inf) -> None:
+        shown = seen.get(value)
+        if shown is None or (certain and derived is not None):
+            # Examples only show how a range that is certain is filled.
+            found = derived if shown is None or derived is None else replace(derived, rms=shown.rms)
+        else:  # headroom ends at the limit that the value's op sets
+            nonnegative = derived is not None and derived.nonnegative
+            found = replace(shown, sizes=np.minimum(shown.sizes, [[np.inf], [limit]]), nonnegative=nonnegative)
+        if found is not None:
+            known[value] = found
+
     for name in graph.inputs:
-        _observe(name, seen, known, promised, np.inf)
+        largest = graph.ranges.get(name)
+        even = None if largest is None else ValueRange.even(_width(graph, name), largest, source="given with the graph")
+        note(name, even, certain=True)
     for node in graph.nodes:
-        derived = _derive(graph, node, known)
         if isinstance(node.op, ops.SoftwareOnly):
-            bounded = _bounded(graph, node, node.op)
-            known |= bounded
-            promised |= set(bounded)
-        if derived is not None:
-            # All that a recurrence gives are states.
-            made = node.outputs if isinstance(node.op, ops.RecurrentSequence) else node.outputs[:1]
-            known.update(dict.fromkeys(made, derived))
-        if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
-            for value in node.outputs:
-                _observe(value, seen, known, promised, _limit(_function(node.op)))
+            for value, limits in zip(node.outputs, node.op.output_bounds or [None] * len(node.outputs), strict=True):
+                note(value, None if limits is None else _bounded(_width(graph, value), *limits), certain=True)
+            continue
+        derived = _derive(graph, node, known)
+        for value in node.outputs:  # all that a recurrence gives are states
+            if derived is not None and _side_by_side(graph, node):  # a concat keeps the ranges of its parts
+                known[value] = derived
+            else:
+                note(value, derived, certain=False, limit=_limit(_function(node.op)))
     return {name: _without_zeros(found) for name, found in known.items()}
-
-
-def _observe(
-    name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange], promised: Collection[str], limit: float
-) -> None:
-    """Replace a derived range by what a run showed; headroom ends at the limit that the value's op sets."""
-    if name not in seen:
-        return
-    if name in promised:  # the range is certain; the examples only show how it is filled
-        known[name] = replace(known[name], rms=seen[name].rms)
-    else:
-        nonnegative = name in known and known[name].nonnegative
-        sizes = np.minimum(seen[name].sizes, [[np.inf], [limit]])
-        known[name] = replace(seen[name], sizes=sizes, nonnegative=nonnegative)
 
 
 def _limit(function: str | None) -> float:
@@ -202,14 +198,10 @@ def _function(op: ops.Op) -> str | None:
     return op.weights.activation if isinstance(op, ops.RecurrentStep) else None
 
 
-def _bounded(graph: OpGraph, node: Node, op: ops.SoftwareOnly) -> dict[str, ValueRange]:
-    """Return the ranges of the outputs that ONNX operators limit, such as dequantised integers."""
-    found = {}
-    for value, limits in zip(node.outputs, op.output_bounds, strict=False):
-        if limits is not None:
-            largest, source = max(map(abs, limits)), "limited by its ONNX operators"
-            found[value] = ValueRange.even(_width(graph, value), largest, nonnegative=limits[0] >= 0, source=source)
-    return found
+def _bounded(width: int, low: float, high: float) -> ValueRange:
+    """Return the range of a value that ONNX operators limit, such as dequantised integers."""
+    source = "limited by its ONNX operators"
+    return ValueRange.even(width, max(abs(low), abs(high)), nonnegative=low >= 0, source=source)
 
 
 def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> ValueRange | None:
@@ -228,16 +220,10 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
         case ops.FanOutOp() | ops.TemporalIntegration() if complete:
             return given[0]
         case ops.Concat() if complete and _side_by_side(graph, node):
-            joined = given[0]
-            for found in given[1:]:
-                joined = joined.beside(found)
-            return joined
+            return reduce(ValueRange.beside, given)
         case ops.Concat() if complete:
-            return replace(
-                given[0],
-                sizes=np.max([found.sizes for found in given], axis=0),
-                nonnegative=all(found.nonnegative for found in given),
-            )
+            sizes = np.max([found.sizes for found in given], axis=0)
+            return replace(given[0], sizes=sizes, nonnegative=all(found.nonnegative for found in given))
         case ops.Add() if complete:
             return ValueRange(
                 sizes=np.sum([found.sizes for found in given], axis=0),
@@ -250,19 +236,18 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
 
 def _activated(function: str, before: ValueRange | None, width: int) -> ValueRange | None:
     """Return the range of f(x), for x of a known or unknown range."""
-    limit = _limit(function)
-    shrinks = before if function in SHRINKING else None
-    if shrinks is None and limit == np.inf:
+    limit, shrinks = _limit(function), before if function in SHRINKING else None
+    nonnegative = function in NEVER_NEGATIVE or (shrinks is not None and shrinks.nonnegative)
+    if shrinks is not None:
+        return ValueRange(
+            sizes=np.minimum(shrinks.sizes, limit),
+            rms=np.minimum(shrinks.rms, limit * EVENLY),
+            nonnegative=nonnegative,
+            source=f"{function} of a value that is {shrinks.source}",
+        )
+    if limit == np.inf:
         return None
-    nonnegative = function in NEVER_NEGATIVE or (before is not None and before.nonnegative and function in SHRINKING)
-    if shrinks is None:
-        return ValueRange.even(width, limit, nonnegative=nonnegative, source=f"{function} is at most {limit:g}")
-    return ValueRange(
-        sizes=np.minimum(shrinks.sizes, limit),
-        rms=np.minimum(shrinks.rms, limit * EVENLY),
-        nonnegative=nonnegative,
-        source=f"{function} of a value that is {shrinks.source}",
-    )
+    return ValueRange.even(width, limit, nonnegative=nonnegative, source=f"{function} is at most {limit:g}")
 
 
 def _product(op: ops.FullyConnectedOp, x: ValueRange) -> ValueRange:

@@ -4,7 +4,7 @@ An example is planned by the table, by costs (policy `default`), and with the op
 say; the first plan runs on the emulator beside software.
 """
 
-from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -57,16 +57,16 @@ class Exercised(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return it in a few lines."""
-        device = ", ".join(self.on_device) or "nothing"
+        row, device = self.row, ", ".join(self.on_device) or "nothing"
         pushed = f", weights pushed {self.pushes} times" if self.pushes else ""
-        lines = {
-            "the chip": self.row.note,
-            "example": f"{self.model}; by cost it would be {self.by_cost}",
-            "asked for on the chip": self.on_chip,
-            "ran": f"{device} on the device{pushed}; off by {self.difference:.2g} of the largest output",
-        }
-        head = f"{self.row.applies}: {self.row.operation} -> {self.row.substrate} ({self.row.reason})"
-        return "\n".join([head, *(f"  {name}: {text}" for name, text in lines.items() if text)])
+        lines = [
+            f"{row.applies}: {row.operation} -> {row.substrate} ({row.reason})",
+            *([f"  the chip: {row.note}"] if row.note else []),
+            f"  example: {self.model}; by cost it would be {self.by_cost}",
+            f"  asked for on the chip: {self.on_chip}",
+            f"  ran: {device} on the device{pushed}; off by {self.difference:.2g} of the largest output",
+        ]
+        return "\n".join(lines)
 
 
 def exercise(rule: str) -> Exercised:
@@ -107,51 +107,34 @@ def _model(rule: str) -> OpGraph:
     grid = rng.integers(-7, 8, (OUTPUTS, INPUTS))
     grid[:, 0] = 7
     layer = FullyConnectedOp(weights=(0.03 * grid).astype(np.float32))
-
-    def after_layer(op: Op, *more: Node) -> tuple[Node, ...]:
-        return Node(name="layer", op=layer, inputs=("x",)), Node(name=rule, op=op, inputs=("layer",)), *more
-
-    def activated(function: ElementwiseName) -> Callable[[], tuple[Node, ...]]:
-        return lambda: after_layer(Elementwise(function=function))
-
-    def alone(op: Op) -> tuple[Node, ...]:
-        return (Node(name=rule, op=op, inputs=("x",)),)
-
-    def learning() -> tuple[Node, ...]:
-        names = ("gradient", "weight_update_gradient")
-        return (
-            Node(name="layer", op=layer, inputs=("x",)),
-            Node(name=names[0], op=Gradient(of="layer"), inputs=("x", "layer", "target")),
-            Node(name=names[1], op=GradientUpdate(of="layer", rate=0.1), inputs=names[:1]),
-        )
-
-    heads = [
-        Node(name=head, op=FullyConnectedOp(weights=layer.matrix[:, :OUTPUTS]), inputs=("fan_out",))
-        for head in ("head_0", "head_1")
-    ]
-    examples: dict[str, Callable[[], tuple[Node, ...]]] = {
-        "large": lambda: alone(FullyConnectedOp(weights=np.full((LARGE + 1, INPUTS), 0.5, np.float32))),
-        "int4": lambda: alone(layer),
-        "fully_connected": lambda: alone(FullyConnectedOp(weights=rng.normal(size=grid.shape).astype(np.float32))),
-        "tanh": activated("tanh"),
-        "bounded_relu": activated("bounded_relu"),
-        "sigmoid": activated("sigmoid"),
-        "gelu": activated("gelu"),
-        "recurrent_step": lambda: alone(RecurrentStep(weights=make_esn(UNITS, INPUTS, seed=1).astype(np.float32))),
-        "gradient": learning,
-        "weight_update_gradient": learning,
-        "weight_update_mutation": lambda: (
-            Node(name="layer", op=layer, inputs=("x",)),
-            Node(name=rule, op=MutationUpdate(of="layer", shape=grid.shape, fraction=0.5)),
-        ),
-        "fan_out": lambda: after_layer(FanOutOp(), *heads),
-        "temporal_integration": lambda: after_layer(TemporalIntegration(leak=0.3)),
+    first = Node(name="layer", op=layer, inputs=("x",))
+    alone: dict[str, Op] = {
+        "large": FullyConnectedOp(weights=np.full((LARGE + 1, INPUTS), 0.5, np.float32)),
+        "int4": layer,
+        "fully_connected": FullyConnectedOp(weights=rng.normal(size=grid.shape).astype(np.float32)),
+        "recurrent_step": RecurrentStep(weights=make_esn(UNITS, INPUTS, seed=1).astype(np.float32)),
     }
-    nodes = examples[rule]()
+    behind: dict[str, Op] = {"fan_out": FanOutOp(), "temporal_integration": TemporalIntegration(leak=0.3)}
+    if rule in alone:
+        nodes = [Node(name=rule, op=alone[rule], inputs=("x",))]
+    elif rule == "weight_update_mutation":
+        nodes = [first, Node(name=rule, op=MutationUpdate(of="layer", shape=grid.shape, fraction=0.5))]
+    elif rule in ("gradient", "weight_update_gradient"):
+        nodes = [
+            first,
+            Node(name="gradient", op=Gradient(of="layer"), inputs=("x", "layer", "target")),
+            Node(name="weight_update_gradient", op=GradientUpdate(of="layer", rate=0.1), inputs=("gradient",)),
+        ]
+    else:
+        op = behind.get(rule) or Elementwise(function=cast("ElementwiseName", rule))
+        nodes = [first, Node(name=rule, op=op, inputs=("layer",))]
+    if rule == "fan_out":
+        head = FullyConnectedOp(weights=layer.matrix[:, :OUTPUTS])
+        nodes += [Node(name=name, op=head, inputs=(rule,)) for name in ("head_0", "head_1")]
     read = {value for node in nodes for value in node.inputs}
     return OpGraph(
         inputs={name: (None, width) for name, width in (("x", INPUTS), ("target", OUTPUTS)) if name in read},
-        nodes=nodes,
+        nodes=tuple(nodes),
         outputs=tuple(node.name for node in nodes if node.name not in read),
         name=rule,
         ranges={"x": 1.0},
