@@ -14,17 +14,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from metalforge.core import Cost, Reals, require_at_least, require_known, require_positive
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import (
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    GradientUpdate,
-    MutationUpdate,
-    RecurrentSequence,
-    RecurrentStep,
-    entries,
-)
 from metalforge.reservoir import to_dense
 from metalforge.substrates import (
     HOST_STEPS,
@@ -51,11 +42,11 @@ from .rules import Verdict
 
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
     """Price a node on the host for `batch` samples."""
-    if isinstance(node.op, FanOutOp) or (isinstance(node.op, Elementwise) and node.op.function == "identity"):
+    if isinstance(node.op, ops.FanOutOp) or (isinstance(node.op, ops.Elementwise) and node.op.function == "identity"):
         return host.call(0.0, 0.0) * 0.0
     item = 4 if graph.dtype == "float32" else 8
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]
-    moved = item * batch * sum(entries(shape) for shape in shapes)
+    moved = item * batch * sum(ops.entries(shape) for shape in shapes)
     if item * graph.parameters > host.cache_bytes:
         moved += item * node.op.parameters
     flops = node.op.flops([graph.shapes[value] for value in node.inputs])
@@ -67,7 +58,7 @@ def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) 
     nibbles = job.encoding.rows
     lines = sum(program.inputs for program in job.programs)
     units = sum(program.layers[-1].units for program in job.programs)
-    outputs = sum(entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)
+    outputs = sum(ops.entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)
     flops = HOST_STEPS * (job.positions * nibbles * (lines + units) + outputs)
     return host.call(batch * flops, batch * 8.0 * (job.positions * (lines + units) + outputs), "f64")
 
@@ -173,7 +164,7 @@ class Finder:
         for node in self.graph.nodes:
             if node.name not in eligible or node.name in merged:
                 continue
-            if not isinstance(node.op, Elementwise):
+            if not isinstance(node.op, ops.Elementwise):
                 self._linear((node.name,))
             elif node.name not in in_chains:  # behind an identity, where no layer can take it along
                 self._chain((node.name,))
@@ -187,14 +178,14 @@ class Finder:
         """
         node = self.graph[group[0]]
         x, exact = self.ranges[node.inputs[0]], False
-        if isinstance(node.op, RecurrentStep):
+        if isinstance(node.op, ops.RecurrentStep):
             matrix: Weights = pack_recurrent(node.op)
             spans = {node.name: slice(0, matrix.shape[0])}
             x = x.beside(self.ranges[node.outputs[0]])
         else:
-            ops = [op for name in group if isinstance(op := self.graph[name].op, FullyConnectedOp)]
-            matrix, exact = merge_siblings([op.weights for op in ops]), all(op.int4_exact for op in ops)
-            spans = dict(zip(group, one_after_another(len(op.matrix) for op in ops), strict=True))
+            layers = [op for name in group if isinstance(op := self.graph[name].op, ops.FullyConnectedOp)]
+            matrix, exact = merge_siblings([op.weights for op in layers]), all(op.int4_exact for op in layers)
+            spans = dict(zip(group, one_after_another(len(op.matrix) for op in layers), strict=True))
         # Ranges are folded into the weights: several of them would take integers off their grid.
         x = x.of_one_size() if exact or isinstance(matrix, Quantized) else x
         outputs, inputs = matrix.shape
@@ -239,7 +230,7 @@ class Finder:
     def _chain(self, nodes: Sequence[str]) -> None:
         """Add a run of layers and bounded ReLUs, with as few digits for a linear last layer as the tolerance allows."""
         x = self.ranges[self.graph[nodes[0]].inputs[0]]
-        ends_linear = isinstance(self.graph[nodes[-1]].op, FullyConnectedOp)
+        ends_linear = isinstance(self.graph[nodes[-1]].op, ops.FullyConnectedOp)
         asked = self.wishes.encoding
         if asked is not None and asked.activation_bits != 4:
             self._refuse(nodes[-1:], Verdict(f"the chip's own rectifier has 4 bits, {self.wishes.precision} has more"))
@@ -278,12 +269,11 @@ class Finder:
             first, _, hint = str(error).partition("\nhint: ")
             return self._refuse(job.nodes, Verdict(first.splitlines()[0], fix=hint))
         # The steps of a sequence wait for each other: a call each.
-        calls = job.positions if isinstance(self.graph[job.nodes[0]].op, RecurrentSequence) else 1
+        calls = job.positions if isinstance(self.graph[job.nodes[0]].op, ops.RecurrentSequence) else 1
         device = costs.programs_cost(job.programs, profile, batch * job.positions // calls) * calls
         share = share_cost(host, job, self.graph, batch)
         software = Cost.total(op_cost(host, self.graph[name], self.graph, batch) for name in job.nodes)
-        ops = [node.op for node in self.graph.nodes]
-        pushes = sum(isinstance(op, GradientUpdate | MutationUpdate) and op.of in job.nodes for op in ops)
+        pushes = sum(op.of in job.nodes for op in _updates(self.graph))
         update, spent = None, device
         if pushes:
             update = Cost.total(costs.update_cost(p.layers[0].weights.nbytes, profile) for p in job.programs)
@@ -313,7 +303,7 @@ class Finder:
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""
-        return entries(self.graph.shapes[self.graph[name].inputs[0]][:-1])
+        return ops.entries(self.graph.shapes[self.graph[name].inputs[0]][:-1])
 
     def _refuse(self, nodes: Sequence[str], verdict: Verdict) -> bool:
         for name in nodes:
@@ -333,7 +323,7 @@ def _first_line(error: Exception) -> str:
 # What may be done to a graph so that more of it maps; none of it changes what is computed.
 
 
-def pack_recurrent(op: RecurrentStep) -> Reals:
+def pack_recurrent(op: ops.RecurrentStep) -> Reals:
     """Return [W_in | W_res], (units, inputs + units)."""
     return np.hstack([op.weights.w_in, to_dense(op.weights.w_res)])
 
@@ -341,7 +331,7 @@ def pack_recurrent(op: RecurrentStep) -> Reals:
 def source_of(graph: OpGraph, value: str) -> str:
     """Return the value that fan-outs copied to make this one; itself where there were none."""
     producer = graph.producer(value)
-    while producer is not None and isinstance(producer.op, FanOutOp):
+    while producer is not None and isinstance(producer.op, ops.FanOutOp):
         value = producer.inputs[0]
         producer = graph.producer(value)
     return value
@@ -354,7 +344,7 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
     """
     groups: dict[tuple[str, bool], list[str]] = {}
     for node in graph.nodes:
-        if node.name in eligible and isinstance(node.op, FullyConnectedOp):
+        if node.name in eligible and isinstance(node.op, ops.FullyConnectedOp):
             key = source_of(graph, node.inputs[0]), isinstance(node.op.weights, Quantized)
             groups.setdefault(key, []).append(node.name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
@@ -379,11 +369,11 @@ def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[s
     A value inside a run has no reader outside it and is no output of the graph; a layer whose weights change while the
     model runs is in no run, since its thresholds would have to follow.
     """
-    usable = set(eligible) - update_targets(graph)
+    usable = set(eligible) - {op.of for op in _updates(graph)}
     turns = {"fully_connected": "bounded_relu", "bounded_relu": "fully_connected"}
     runs = []
     for node in graph.nodes:
-        if node.name not in usable or not isinstance(node.op, FullyConnectedOp):
+        if node.name not in usable or not isinstance(node.op, ops.FullyConnectedOp):
             continue
         run = [node]
         while (following := _only_reader(graph, run[-1])) is not None:
@@ -406,9 +396,8 @@ def rows_on_chip(inputs: int, digits: int, chip: DeviceProfile) -> int | None:
     return None if limit is None else units_on_chip(inputs, limit.value) // digits
 
 
-def update_targets(graph: OpGraph) -> frozenset[str]:
-    """Return the nodes whose weights some op of the graph changes."""
-    return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, GradientUpdate | MutationUpdate))
+def _updates(graph: OpGraph) -> list[ops.GradientUpdate | ops.MutationUpdate]:
+    return [node.op for node in graph.nodes if isinstance(node.op, ops.GradientUpdate | ops.MutationUpdate)]
 
 
 def _only_reader(graph: OpGraph, node: Node) -> Node | None:

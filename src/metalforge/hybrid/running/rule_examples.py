@@ -10,20 +10,8 @@ import msgspec
 import numpy as np
 
 from metalforge.core import PlacementError, find
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import (
-    Elementwise,
-    ElementwiseName,
-    FanOutOp,
-    FullyConnectedOp,
-    Gradient,
-    GradientUpdate,
-    MutationUpdate,
-    Op,
-    RecurrentStep,
-    TemporalIntegration,
-    entries,
-)
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.rules import LARGE, SEED_TABLE, SeedRow
@@ -83,7 +71,7 @@ def exercise(rule: str) -> Exercised:
     software, apart, largest = SoftwareModel(graph), 0.0, 0.0
     with HybridExecutor(plan) as executor:
         for _ in range(CALLS):
-            inputs = {name: rng.uniform(-1, 1, (SAMPLES, entries(shape))) for name, shape in graph.inputs.items()}
+            inputs = {name: rng.uniform(-1, 1, (SAMPLES, ops.entries(shape))) for name, shape in graph.inputs.items()}
             wanted, found = software.forward(inputs), executor.step(inputs)
             values = found.values() if isinstance(found, dict) else [found]
             for a, b in zip(wanted.values(), values, strict=True):
@@ -106,30 +94,30 @@ def _model(rule: str) -> OpGraph:
     rng = np.random.default_rng(1)
     grid = rng.integers(-7, 8, (OUTPUTS, INPUTS))
     grid[:, 0] = 7
-    layer = FullyConnectedOp(weights=(0.03 * grid).astype(np.float32))
+    layer = ops.FullyConnectedOp(weights=(0.03 * grid).astype(np.float32))
     first = Node(name="layer", op=layer, inputs=("x",))
-    alone: dict[str, Op] = {
-        "large": FullyConnectedOp(weights=np.full((LARGE + 1, INPUTS), 0.5, np.float32)),
+    alone: dict[str, ops.Op] = {
+        "large": ops.FullyConnectedOp(weights=np.full((LARGE + 1, INPUTS), 0.5, np.float32)),
         "int4": layer,
-        "fully_connected": FullyConnectedOp(weights=rng.normal(size=grid.shape).astype(np.float32)),
-        "recurrent_step": RecurrentStep(weights=make_esn(UNITS, INPUTS, seed=1).astype(np.float32)),
+        "fully_connected": ops.FullyConnectedOp(weights=rng.normal(size=grid.shape).astype(np.float32)),
+        "recurrent_step": ops.RecurrentStep(weights=make_esn(UNITS, INPUTS, seed=1).astype(np.float32)),
     }
-    behind: dict[str, Op] = {"fan_out": FanOutOp(), "temporal_integration": TemporalIntegration(leak=0.3)}
+    behind: dict[str, ops.Op] = {"fan_out": ops.FanOutOp(), "temporal_integration": ops.TemporalIntegration(leak=0.3)}
     if rule in alone:
         nodes = [Node(name=rule, op=alone[rule], inputs=("x",))]
     elif rule == "weight_update_mutation":
-        nodes = [first, Node(name=rule, op=MutationUpdate(of="layer", shape=grid.shape, fraction=0.5))]
+        nodes = [first, Node(name=rule, op=ops.MutationUpdate(of="layer", shape=grid.shape, fraction=0.5))]
     elif rule in ("gradient", "weight_update_gradient"):
         nodes = [
             first,
-            Node(name="gradient", op=Gradient(of="layer"), inputs=("x", "layer", "target")),
-            Node(name="weight_update_gradient", op=GradientUpdate(of="layer", rate=0.1), inputs=("gradient",)),
+            Node(name="gradient", op=ops.Gradient(of="layer"), inputs=("x", "layer", "target")),
+            Node(name="weight_update_gradient", op=ops.GradientUpdate(of="layer", rate=0.1), inputs=("gradient",)),
         ]
     else:
-        op = behind.get(rule) or Elementwise(function=cast("ElementwiseName", rule))
+        op = behind.get(rule) or ops.Elementwise(function=cast("ops.ElementwiseName", rule))
         nodes = [first, Node(name=rule, op=op, inputs=("layer",))]
     if rule == "fan_out":
-        head = FullyConnectedOp(weights=layer.matrix[:, :OUTPUTS])
+        head = ops.FullyConnectedOp(weights=layer.matrix[:, :OUTPUTS])
         nodes += [Node(name=name, op=head, inputs=(rule,)) for name in ("head_0", "head_1")]
     read = {value for node in nodes for value in node.inputs}
     return OpGraph(
@@ -144,5 +132,5 @@ def _model(rule: str) -> OpGraph:
 def _described(node: Node) -> str:
     """Return an op with the size of its matrix."""
     op = node.op
-    size = f" {op.matrix.shape[1]} to {op.matrix.shape[0]}" if isinstance(op, FullyConnectedOp) else ""
+    size = f" {op.matrix.shape[1]} to {op.matrix.shape[0]}" if isinstance(op, ops.FullyConnectedOp) else ""
     return op.kind.replace("_", " ") + size

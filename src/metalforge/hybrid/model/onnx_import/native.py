@@ -12,21 +12,8 @@ from metalforge.hybrid.model import ops
 from metalforge.reservoir import ActivationName, EsnWeights
 from metalforge.substrates import Quantized
 
-MOVING = frozenset(
-    {
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+_MOVED = "Expand Flatten Gather Identity MaxPool Reshape Slice Squeeze Tile Transpose Unsqueeze"
+MOVING = frozenset(_MOVED.split())
 """Operators whose results are numbers of their first input."""
 PLAIN: Mapping[str, ops.ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
@@ -238,13 +225,13 @@ def _quantized(integers: Integers, factor: float) -> tuple[Quantized, ops.Precis
     top = max(-low, high)
     if integers.axis == 1 or top > np.iinfo(np.int16).max:
         return None
-    grid = np.ascontiguousarray(integers.values)
-    values: NDArray[np.int8] | NDArray[np.int16] = grid.astype(np.int16)
-    limits, precision = (-top, top), ops.Precision.ANY
-    if low >= -128 and high <= 127:
-        values = grid.astype(np.int8)
-        limits, precision = (min(low, -127), 127), ops.Precision.INT8
+    narrow = low >= -128 and high <= 127
     if top <= 7:
         limits, precision = (-7, 7), ops.Precision.INT4
+    elif narrow:
+        limits, precision = (min(low, -127), 127), ops.Precision.INT8
+    else:
+        limits, precision = (-top, top), ops.Precision.ANY
+    values: Any = np.ascontiguousarray(integers.values.astype(np.int8 if narrow else np.int16))
     scales = np.atleast_1d(integers.scales.astype(np.float64) * factor)
     return Quantized(values=values, scales=scales, limits=limits, error=np.zeros(values.shape)), precision
