@@ -154,21 +154,20 @@ def test_diff_names_what_changed():
     graph = esn_graph(np.random.default_rng(6))
     fine, coarse = make(graph), make(graph, tolerance=0.3)
     assert fine.diff(fine) == ()
-    changes = {(c.op, c.what): (c.before, c.after) for c in fine.diff(coarse)}
-    assert changes["reservoir", "encoding"] == ("W8A8", "W4A4")
-    assert changes["reservoir", "passes"] == ("2", "1")
-    assert ("reservoir", "substrate") not in changes
+    changes = fine.diff(coarse)
+    assert "reservoir: encoding W8A8 -> W4A4" in changes
+    assert "reservoir: passes 2 -> 1" in changes
+    assert not any(line.startswith("reservoir: substrate") for line in changes)
     moved = fine.diff(make(graph, pin={"readout": "software"}))
-    assert {c.op for c in moved} == {"readout"}
-    assert ("substrate", "npu", "software") in {(c.what, c.before, c.after) for c in moved}
-    assert "readout: substrate npu -> software" in [str(c) for c in moved]
+    assert all(line.startswith("readout: ") for line in moved)
+    assert "readout: substrate npu -> software" in moved
 
 
 def test_diff_sees_ops_that_come_and_go():
     graph = esn_graph(np.random.default_rng(6))
     shorter = replace(graph, nodes=graph.nodes[:1], outputs=("reservoir",))
-    assert [(c.op, c.before, c.after) for c in make(graph).diff(make(shorter))] == [("readout", "present", "absent")]
-    assert [(c.op, c.before, c.after) for c in make(shorter).diff(make(graph))] == [("readout", "absent", "present")]
+    assert make(graph).diff(make(shorter)) == ("readout: op present -> absent",)
+    assert make(shorter).diff(make(graph)) == ("readout: op absent -> present",)
 
 
 def test_heads_share_the_cost_of_their_job(heads):

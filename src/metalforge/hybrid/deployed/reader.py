@@ -130,9 +130,13 @@ def _onnx(file: Path, asked: _Asked) -> DeployedPlan:
     if device is None:
         plan = OperationRouter(objective="accuracy").plan(graph)
     else:
-        if data is None and not asked.allow_host:
-            with naming(file):
-                require_ranges(graph)
+        if data is None and not asked.allow_host and not graph.ranges:
+            known = find_ranges(graph)
+            layers = [node for node in graph.nodes if isinstance(node.op, FullyConnectedOp | RecurrentStep)]
+            lost = [f"`{node.name}`" for node in layers if node.inputs[0] not in known]
+            if lost:
+                with naming(file):
+                    raise UnknownRangeError(f"the inputs of {', '.join(lost[:4])}{' and others' * (len(lost) > 4)}")
         router = OperationRouter(objective="hw_only", profile=getattr(device, "profile", DEFAULT_PROFILE))
         plan = router.plan(graph, calibration=data)
     return _planned(plan, PlanFile(), asked)
@@ -235,18 +239,6 @@ def require_npu(name: str, places: Sequence[OpPlan], hint: str = "") -> None:
             f"no layer of `{name}` runs on the NPU: {reasons}"
             f"\nhint: `metalforge npu explain` tells what would help{'; ' * bool(hint)}{hint}"
         )
-
-
-def require_ranges(graph: OpGraph) -> None:
-    """Raise where nothing tells how large the inputs of some layers are."""
-    known = find_ranges(graph)
-    lost = [
-        f"`{node.name}`"
-        for node in graph.nodes
-        if isinstance(node.op, FullyConnectedOp | RecurrentStep) and node.inputs[0] not in known
-    ]
-    if lost and not graph.ranges:
-        raise UnknownRangeError(f"the inputs of {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}")
 
 
 def with_ranges(

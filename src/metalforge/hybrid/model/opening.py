@@ -19,18 +19,10 @@ FORMATS = (
 )
 """What a model may be read from, in words."""
 EXPORTS = {
-    (".pt", ".pth", ".pt2", ".ckpt"): "torch.onnx.export(model, inputs, 'model.onnx')",
-    (
-        ".h5",
-        ".keras",
-        ".hdf5",
-        ".pb",
-        ".tflite",
-    ): "python -m tf2onnx.convert, or model.export('model.onnx', format='onnx')",
-    (".pkl", ".pickle", ".joblib"): (
-        "skl2onnx.to_onnx(estimator, X[:1], options={'zipmap': False}); of reservoirpy "
-        "metalforge.reservoir.save_weights(from_reservoirpy(model), 'model.safetensors')"
-    ),
+    ".pt .pth .pt2 .ckpt": "torch.onnx.export(model, inputs, 'model.onnx')",
+    ".h5 .keras .hdf5 .pb .tflite": "python -m tf2onnx.convert, or model.export('model.onnx', format='onnx')",
+    ".pkl .pickle .joblib": "skl2onnx.to_onnx(estimator, X[:1], options={'zipmap': False}); of reservoirpy "
+    "metalforge.reservoir.save_weights(from_reservoirpy(model), 'model.safetensors')",
 }
 """Files of other tools, by their endings, and what makes one of these kinds of them."""
 
@@ -57,7 +49,7 @@ def expect_model(path: Path, others: Mapping[str, str] | None = None) -> None:
     """
     if path.suffix in (*ONNX, *WEIGHTS, *(others or {})):
         return
-    hint = next((f"\nhint: {how}" for endings, how in EXPORTS.items() if path.suffix.lower() in endings), "")
+    hint = next((f"\nhint: {how}" for endings, how in EXPORTS.items() if path.suffix.lower() in endings.split()), "")
     known = "".join(f", {ending} ({what})" for ending, what in (others or {}).items())
     with opened(path):
         raise SpecError(f"a model is a file of kind {FORMATS}{known}. Got `{path.suffix or path.name}`{hint}")

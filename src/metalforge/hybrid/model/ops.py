@@ -138,7 +138,6 @@ class RecurrentStep(Op):
     kind: ClassVar[str] = "recurrent_step"  # type: ignore[misc]
     stateful: ClassVar[bool] = True
     weights: EsnWeights
-    precision: Precision = Precision.ANY
 
     def __post_init__(self) -> None:
         if self.weights.w_fb is not None:

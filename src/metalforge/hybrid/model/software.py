@@ -31,23 +31,22 @@ def evaluate(
     `state` is that of the last call, None at rest. `weights` is the present matrix of a fully connected op or of the op
     that an update changes; None means the op's own. `call` counts calls from 0, for mutations.
     """
+    if isinstance(op, ops.SoftwareOnly):
+        return tuple(op.run(inputs))
+    if isinstance(op, ops.RecurrentSequence):
+        return op.steps(inputs, lambda u, s: _recurrent_step(op.weights, u, s))
+    return (_output(op, inputs, state, weights, call),)
+
+
+def _output(op: ops.Op, inputs: Sequence[Array], state: Array | None, weights: Array | None, call: int) -> Array:
+    """Return the one output of an op."""
     match op:
-        case ops.SoftwareOnly():
-            return tuple(op.run(inputs))
-        case ops.RecurrentSequence():
-            return op.steps(inputs, lambda u, s: _recurrent_step(op.weights, u, s))
         case ops.RecurrentStep():
-            return (_recurrent_step(op.weights, inputs[0], state),)
+            return _recurrent_step(op.weights, inputs[0], state)
         case ops.TemporalIntegration():
             x = inputs[0]
             a = x.dtype.type(op.leak)
-            return ((1 - a) * kept_state(state, x.shape, x.dtype) + a * x,)
-    return (_stateless(op, inputs, weights, call),)
-
-
-def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
-    """Return the one output of an op without state."""
-    match op:
+            return np.asarray((1 - a) * kept_state(state, x.shape, x.dtype) + a * x)
         case ops.FullyConnectedOp():
             x = inputs[0]
             w = (op.matrix if weights is None else weights).astype(x.dtype, copy=False)
@@ -62,11 +61,16 @@ def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call:
         case ops.Add():
             return np.asarray(sum(inputs[1:], start=inputs[0]))
         case ops.Gradient():
-            return _gradient(op, *inputs)
+            x, y, target = inputs
+            slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else softmax(y, axis=-1) - target
+            return np.asarray(slope.T @ x / y.dtype.type(len(x)))
         case ops.GradientUpdate() if weights is not None:
             return np.asarray(weights - weights.dtype.type(op.rate) * inputs[0])
         case ops.MutationUpdate() if weights is not None:
-            return _mutated(op, weights, call)
+            rng = np.random.default_rng((op.seed, call))
+            chosen = rng.random(weights.shape) < op.fraction
+            moved = weights + (op.scale * rng.normal(size=weights.shape)).astype(weights.dtype)
+            return np.where(chosen, moved, weights)
         case ops.GradientUpdate() | ops.MutationUpdate():
             raise SpecError(f"an update wants the present `weights` of node `{op.of}`")
         case _:
@@ -103,18 +107,6 @@ def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
             "\nhint: reset() before a batch of another size"
         )
     return state
-
-
-def _gradient(op: ops.Gradient, x: Array, y: Array, target: Array) -> Array:
-    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else softmax(y, axis=-1) - target
-    return np.asarray(slope.T @ x / y.dtype.type(len(x)))
-
-
-def _mutated(op: ops.MutationUpdate, w: Array, call: int) -> Array:
-    """Return W with a fraction of its entries moved by scale times a normal number."""
-    rng = np.random.default_rng((op.seed, call))
-    chosen = rng.random(w.shape) < op.fraction
-    return np.where(chosen, w + (op.scale * rng.normal(size=w.shape)).astype(w.dtype), w)
 
 
 def in_dtype(op: ops.Op, dtype: Any) -> ops.Op:

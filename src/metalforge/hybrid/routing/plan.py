@@ -52,6 +52,14 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     instead: Cost | None = None
     """What the other side would have cost, where there was a choice."""
 
+    @property
+    def compared(self) -> dict[str, str]:
+        """What `Plan.diff` compares, as text."""
+        cost = self.together
+        latency, energy = str(cost.latency or "unknown"), str(cost.energy or "unknown")
+        found = {"op": "present", "substrate": self.substrate, "encoding": self.encoding or "none"}
+        return found | {"passes": str(self.passes), "latency": latency, "energy": energy}
+
     def __str__(self) -> str:
         """Return its place in a line."""
         facts = [f"{self.substrate} {self.encoding}".strip(), "" if self.encoding else self.reason]
@@ -109,19 +117,6 @@ class InputRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         wide = "" if self.wide in (None, self.largest) else f" ({self.wide:.4g} at 8 bits and more)"
         beyond = f", with {self.beyond} numbers beyond" if self.beyond else ""
         return f"|{self.name}| <= {self.largest:.4g}{wide}, {self.source}{beyond}; larger values are clamped"
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A difference between two plans: an op, what of it, before and after."""
-
-    op: str
-    what: str
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        """Return it in a line."""
-        return f"{self.op}: {self.what} {self.before} -> {self.after}"
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,28 +194,16 @@ class Plan:
         lines += [f"  {_quoted(makers[value])} -> {_quoted(reader)}{label};" for value, reader, label in reads]
         return "\n".join([*lines, "}"])
 
-    def diff(self, other: "Plan") -> tuple[Change, ...]:
-        """Return what changed from this plan to another: placement, encoding, cost; ops that only one of them has."""
-        mine, theirs = ({row.op: row for row in plan.record.ops} for plan in (self, other))
-        found = []
-        for name in dict.fromkeys([*mine, *theirs]):
-            before, after = (_compared(rows.get(name)) for rows in (mine, theirs))
-            found += [
-                Change(op=name, what=what, before=before[what], after=after[what])
-                for what in before
-                if what in after and before[what] != after[what]
-            ]
-        return tuple(found)
-
-
-def _compared(row: OpPlan | None) -> dict[str, str]:
-    """Return what `diff` looks at, as text; of a row that is not there only that."""
-    if row is None:
-        return {"op": "absent"}
-    cost = row.together
-    latency, energy = str(cost.latency or "unknown"), str(cost.energy or "unknown")
-    found = {"op": "present", "substrate": row.substrate, "encoding": row.encoding or "none"}
-    return found | {"passes": str(row.passes), "latency": latency, "energy": energy}
+    def diff(self, other: "Plan") -> tuple[str, ...]:
+        """Return a line for each change of placement, encoding or cost, and for each op that only one plan has."""
+        mine, theirs = ({row.op: row.compared for row in plan.record.ops} for plan in (self, other))
+        absent = {"op": "absent"}
+        return tuple(
+            f"{op}: {what} {before} -> {after}"
+            for op in mine | theirs
+            for what, before in mine.get(op, absent).items()
+            if before != (after := theirs.get(op, absent).get(what, before))
+        )
 
 
 HEADER = ("op", "kind", "substrate", "encoding", "passes", "chip bytes", "error", "device", "host", "reason")

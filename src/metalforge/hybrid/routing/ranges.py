@@ -176,12 +176,13 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
             for value, limits in zip(node.outputs, node.op.output_bounds or [None] * len(node.outputs), strict=True):
                 note(value, None if limits is None else _bounded(_width(graph, value), *limits), certain=True)
             continue
-        derived = _derive(graph, node, known)
+        derived, op = _derive(graph, node, known), node.op
+        function = op.weights.activation if isinstance(op, ops.RecurrentStep) else getattr(op, "function", None)
         for value in node.outputs:  # all that a recurrence gives are states
             if derived is not None and _side_by_side(graph, node):  # a concat keeps the ranges of its parts
                 known[value] = derived
             else:
-                note(value, derived, certain=False, limit=_limit(_function(node.op)))
+                note(value, derived, certain=False, limit=_limit(function))
     return {name: _without_zeros(found) for name, found in known.items()}
 
 
@@ -189,13 +190,6 @@ def _limit(function: str | None) -> float:
     """Return the largest number that an activation can give."""
     bound = 1.0 if function == "softmax" else ACTIVATIONS[function].bound if function else None
     return np.inf if bound is None else bound
-
-
-def _function(op: ops.Op) -> str | None:
-    """Return the activation that makes an op's result."""
-    if isinstance(op, ops.Elementwise):
-        return op.function
-    return op.weights.activation if isinstance(op, ops.RecurrentStep) else None
 
 
 def _bounded(width: int, low: float, high: float) -> ValueRange:

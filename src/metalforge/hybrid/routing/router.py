@@ -61,13 +61,14 @@ class OpRow:
         if taken is not None:
             job, part = taken.job, _part(self.node, taken, graph)
             device, host, instead = taken.device * part, taken.host_share * part, alone
+            rows = job.spans[self.node.name] if isinstance(job, LinearJob) else slice(None)  # of its own outputs
             on_chip = {
                 "job": job.name,
                 "encoding": precision_of(job.encoding),
                 "passes": job.passes,
                 "chip_bytes": round(part * taken.chip_bytes),
                 "predicted_error": job.error,
-                "error_bound": self._bound(job),
+                "error_bound": float(job.error_bound[rows].max()),
                 "error_model": _error_model(self.node, job),
                 "beyond": job.beyond,
             }
@@ -140,11 +141,6 @@ class OpRow:
         if isinstance(self.node.op, ops.FullyConnectedOp) and self.seed.substrate == "software":
             fix = 'policy="default" slices its weights into digits, and its rows over processors'
         return self.seed.reason, fix
-
-    def _bound(self, job: DeviceJob) -> float:
-        """Return the largest error bound of the op's own outputs."""
-        rows = job.spans[self.node.name] if isinstance(job, LinearJob) else slice(None)
-        return float(job.error_bound[rows].max())
 
 
 def _against(candidate: JobCandidate, wishes: Wishes) -> str:

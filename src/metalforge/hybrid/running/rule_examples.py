@@ -67,6 +67,11 @@ def exercise(rule: str) -> Exercised:
         on_chip = "runs"
     except PlacementError as error:
         on_chip = "refused: " + str(error).splitlines()[0].partition(": ")[2]
+    described = [
+        node.op.kind.replace("_", " ")
+        + (" {1} to {0}".format(*node.op.matrix.shape) if isinstance(node.op, ops.FullyConnectedOp) else "")
+        for node in graph.nodes
+    ]
     rng = np.random.default_rng(2)
     software, apart, largest = SoftwareModel(graph), 0.0, 0.0
     with HybridExecutor(plan) as executor:
@@ -79,7 +84,7 @@ def exercise(rule: str) -> Exercised:
         pushes = executor.statistics().pushes
     return Exercised(
         row=msgspec.structs.replace(row, substrate=plan[rule].substrate, reason=plan[rule].reason),
-        model=", ".join(_described(node) for node in graph.nodes),
+        model=", ".join(described),
         by_cost=OperationRouter().plan(graph)[rule].substrate,
         on_chip=on_chip,
         on_device=tuple(r.op for r in plan.record.ops if r.job),
@@ -127,10 +132,3 @@ def _model(rule: str) -> OpGraph:
         name=rule,
         ranges={"x": 1.0},
     )
-
-
-def _described(node: Node) -> str:
-    """Return an op with the size of its matrix."""
-    op = node.op
-    size = f" {op.matrix.shape[1]} to {op.matrix.shape[0]}" if isinstance(op, ops.FullyConnectedOp) else ""
-    return op.kind.replace("_", " ") + size
