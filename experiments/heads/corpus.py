@@ -27,8 +27,7 @@ from metalforge.conductor.features import SEEN
 from metalforge.core.errors import SpecError, find
 from metalforge.core.rows import ChainFaultError
 from metalforge.lattice.batch import ChainBatch
-from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.fermions import FermionSpec
+from metalforge.lattice.chain import Chain, ChainSpec, FermionSpec, HmcSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import BatchEngine, Engine

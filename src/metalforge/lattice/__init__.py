@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from .actions import SYMANZIK, WILSON, Action, action
     from .batch import ChainBatch
     from .campaign.lessons import taught_by
-    from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
+    from .chain import Chain, ChainSpec, FermionSpec, HeatbathSpec, HmcSpec, UpdateInfo
     from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
-    from .fermions import FermionSpec
     from .field import GaugeField
     from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
     from .generate import Generation, GenerationSummary, Job
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
         wilson_loop,
         z3_projection,
     )
-    from .rational import Rational, rational_power
     from .sea import Sea, SpectralRangeError
     from .solvers import Inverter
     from .warmup import warm_up
@@ -62,7 +60,6 @@ __all__ = [
     "Inverter",
     "MidEnergy",
     "Observables",
-    "Rational",
     "Scheme",
     "Sea",
     "SeaObservables",
@@ -75,7 +72,6 @@ __all__ = [
     "measure",
     "measure_condensate",
     "pion_correlator",
-    "rational_power",
     "scale_t0",
     "scale_w0",
     "scheme",

@@ -1,9 +1,9 @@
 """Gauge actions S = beta E: what kernels are told of one, which updates are right for it, and what reweighting needs.
 
-Each is registered once. A new combination of loops that kernels have is a line here; new loops are a header beside
-`native/rectangle.hpp`, its line in `native/bindings/actions.hpp`, and a line here:
+A new combination of loops that kernels have is an entry of `ACTIONS`; new loops are a header beside
+`native/rectangle.hpp`, its line in `native/bindings/actions.hpp`, and an entry:
 
-    register(Action(name="iwasaki", loops="rectangle", coefficients=(-0.331,)))
+    ACTIONS["iwasaki"] = Action(name="iwasaki", loops="rectangle", coefficients=(-0.331,))
 """
 
 from dataclasses import dataclass
@@ -60,44 +60,25 @@ class Action:
             )
 
 
-_REGISTERED: dict[str, Action] = {}
-
-
-def register(new: Action) -> Action:
-    """Make an action known by its name, which no other may have."""
-    if not new.name.isidentifier() or new.name in _REGISTERED:
-        raise SpecError(f"an action needs a name of its own, letters and digits. Got `{new.name}`")
-    _REGISTERED[new.name] = new
-    return new
-
-
-def action(name: str) -> Action:
-    """Return a registered action."""
-    return find("action", name, _REGISTERED)
-
-
-def actions() -> tuple[str, ...]:
-    """Return the names of all actions."""
-    return tuple(_REGISTERED)
-
-
-WILSON = register(
-    Action(
-        name="wilson",
-        loops="wilson",
-        sweeps=True,
-        variable="plaquette",
-        formula="sum_p (1 - Re tr U_p / 3) (Wilson's action)",
-    )
+WILSON = Action(
+    name="wilson",
+    loops="wilson",
+    sweeps=True,
+    variable="plaquette",
+    formula="sum_p (1 - Re tr U_p / 3) (Wilson's action)",
 )
 """Reweighting reads E = 6 V (1 - P) off the plaquette."""
 
-SYMANZIK = register(
-    Action(
-        name="symanzik",
-        loops="rectangle",
-        coefficients=(-1 / 12,),
-        formula="5/3 sum_p (1 - Re tr U_p / 3) - 1/12 sum_r (1 - Re tr U_r / 3), r the 1 x 2 rectangles of both "
-        "orientations (Symanzik's action at tree level)",
-    )
+SYMANZIK = Action(
+    name="symanzik",
+    loops="rectangle",
+    coefficients=(-1 / 12,),
+    formula="5/3 sum_p (1 - Re tr U_p / 3) - 1/12 sum_r (1 - Re tr U_r / 3), r the 1 x 2 rectangles of both "
+    "orientations (Symanzik's action at tree level)",
 )
+ACTIONS = {one.name: one for one in (WILSON, SYMANZIK)}
+
+
+def action(name: str) -> Action:
+    """Return an action by its name."""
+    return find("action", name, ACTIONS)

@@ -1,6 +1,8 @@
 """A Markov chain of gauge fields: how it updates, where it stands, and how it continues bit for bit from a file."""
 
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -8,11 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import Sealed, SpecError, require_one_of
+from metalforge.core import Sealed, SpecError, require_at_least, require_one_of
 from metalforge.native import Engine, Precision, check_dims, continues, cpu_engine
 
 from .actions import action as named_action
-from .fermions import FermionSpec
 from .field import Address, GaugeField
 from .integrators import scheme
 from .observables import Observables, measure
@@ -20,6 +21,71 @@ from .observables import Observables, measure
 if TYPE_CHECKING:  # chains of sweeps load no trajectories, quenched ones no solvers
     from .hmc import EnergyProbe, Workspace
     from .sea import Sea
+
+
+REVERSIBLE_TOLERANCE = 1e-9
+"""The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,
+unit length) by as much as the tolerance then, and by a tenth of it where every solve starts from zero."""
+
+
+class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sea quarks: `flavors[i]` (1 to 4) of mass `masses[i]` (am > 0), e.g. (2, 1) and (0.02, 0.05) for 2+1."""
+
+    flavors: tuple[int, ...]
+    masses: tuple[float, ...]
+    n_inner: int = 2
+    """Gauge steps within each move of the fermion scheme."""
+    preconditioners: tuple[float, ...] = ()
+    """Hasenbusch masses, ascending, for four flavours."""
+    n_heavy: int = 1
+    """Steps of the heaviest preconditioner within each move of the others, where there are preconditioners."""
+    tolerance: float = 1e-11
+    """Relative residual of the solves of heat bath, action and observables."""
+    force_tolerance: float = 1e-8
+    """Relative residual of the solves along the trajectory."""
+    action_error: float = 1e-10
+    """Relative error of the rational functions of heat bath and action."""
+    force_error: float = 1e-6
+    """Relative error of the rational function along the trajectory."""
+    max_iterations: int = 10_000
+    """A solve that takes more is an error."""
+    chronological: int = 0
+    """Solutions of a trajectory that the first guess of the next is made of; 0 starts every solve from zero."""
+    mixed_precision: bool = False
+    """Whether single solves run in float inside and in double outside."""
+    noise_vectors: int = 4
+    """Noise vectors a measurement of the condensate."""
+
+    def __post_init__(self) -> None:
+        if not self.flavors or len(self.flavors) != len(self.masses):
+            raise SpecError(f"every entry of `flavors` needs a mass. Got {self.flavors} and {self.masses}")
+        if any(n not in (1, 2, 3, 4) for n in self.flavors):
+            raise SpecError(
+                f"`flavors` must be 1, 2, 3 or 4 for each field. Got {self.flavors}\n"
+                "hint: more flavours of one mass are several fields, e.g. (4, 4)"
+            )
+        if any(not 0 < mass < math.inf for mass in self.masses):
+            raise SpecError(f"`masses` must be finite numbers > 0. Got {self.masses}")
+        heavier = (self.masses[0], *self.preconditioners)
+        if self.preconditioners and self.flavors != (4,):
+            raise SpecError(f"`preconditioners` are for one field of four flavours. Got flavors {self.flavors}")
+        if any(not b > a for a, b in pairwise(heavier)) or math.inf in heavier:
+            raise SpecError(f"`preconditioners` must be ascending masses above the quark's. Got {heavier}")
+        require_at_least(1, n_inner=self.n_inner, n_heavy=self.n_heavy, max_iterations=self.max_iterations)
+        require_at_least(0, chronological=self.chronological, noise_vectors=self.noise_vectors)
+        for name, least in (("tolerance", 0), ("force_tolerance", 0), ("action_error", 1e-12), ("force_error", 1e-12)):
+            if not (getattr(self, name) > 0 and least <= getattr(self, name) <= 1e-2):
+                raise SpecError(f"`{name}` must be > 0 and in [{least}, 0.01]. Got {getattr(self, name)}")
+        if self.chronological and self.force_tolerance > REVERSIBLE_TOLERANCE:
+            raise SpecError(
+                f"chronological guesses need `force_tolerance` <= {REVERSIBLE_TOLERANCE:g}, or trajectories are not "
+                f"reversible. Got {self.force_tolerance}\nhint: solve more exactly, or start every solve from zero"
+            )
+
+    @property
+    def exact(self) -> bool:
+        """Whether no root is taken, so that there is no approximation in the action."""
+        return all(n == 4 for n in self.flavors)
 
 
 class HeatbathSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,6 +211,8 @@ class Chain:
         self.action = named_action(spec.action)
         self.field: GaugeField = field
         self.step = 0
+        self.notes, self.series = "", dict[str, NDArray[np.float64]]()
+        """What its owner saved beside it, where it was loaded."""
         self._workspace: Workspace | None = None
         self.sea = None if spec.fermions is None else _sea(field, spec.fermions)
 
@@ -222,7 +290,7 @@ class Chain:
     def save(self, path: Path, *, notes: str = "", series: dict[str, NDArray[np.float64]] | None = None) -> None:
         """Write a checkpoint from which `load` continues bit for bit; an old file is replaced whole or not at all.
 
-        `notes` and `series` are the caller's own and come back with `load_with_notes`.
+        `notes` and `series` are the caller's own; a chain that is loaded has them.
         """
         from .io.checkpoint import write_checkpoint
 
@@ -230,39 +298,27 @@ class Chain:
         links = field.to_links()
         arrays: dict[str, NDArray[Any]] = {f"series/{name}": values for name, values in (series or {}).items()}
         arrays["links"] = links if field.precision == "f64" else links.astype(np.complex64)
-        texts = {"spec_json": self.spec, "state_json": self._state(notes)}
+        sea, quarks = self.sea, dict[str, Any]()
+        if sea is not None:
+            quarks = {"spectral_seen": sea.seen, "spectral_bound": sea.bound if sea.frozen else None}
+        texts = {"spec_json": self.spec, "state_json": _State(step=self.step, notes=notes, **quarks)}
         encoded = {name: msgspec.json.encode(record).decode() for name, record in texts.items()}
         write_checkpoint(path, Sealed(arrays, encoded, field.engine.name, field.engine.family))
 
-    def _state(self, notes: str) -> _State:
-        if self.sea is None:
-            return _State(step=self.step, notes=notes)
-        return _State(
-            step=self.step,
-            notes=notes,
-            spectral_seen=self.sea.seen,
-            spectral_bound=self.sea.bound if self.sea.frozen else None,
-        )
-
     @classmethod
-    def load(cls, path: Path, **options: Any) -> Self:
-        """Return the chain of a checkpoint, on `engine` or on the process's CPU engine with so many `threads`.
-
-        One of another bit family is refused unless `allow_different_isa`, since the chain would not continue bit for
-        bit; a chain with fermions, whose solves hold sums, continues so on the engine it was on alone.
-        """
-        return cls.load_with_notes(path, **options)[0]
-
-    @classmethod
-    def load_with_notes(
+    def load(
         cls,
         path: Path,
         *,
         threads: int | None = None,
         engine: Engine | None = None,
         allow_different_isa: bool = False,
-    ) -> tuple[Self, str, dict[str, NDArray[np.float64]]]:
-        """Return the chain of a checkpoint with the notes and series that were saved beside it."""
+    ) -> Self:
+        """Return the chain of a checkpoint, on `engine` or on the process's CPU engine with so many `threads`.
+
+        One of another bit family is refused unless `allow_different_isa`, since the chain would not continue bit for
+        bit; a chain with fermions, whose solves hold sums, continues so on the engine it was on alone.
+        """
         from .io.checkpoint import read_checkpoint
 
         engine = engine or cpu_engine(threads=threads)
@@ -286,7 +342,9 @@ class Chain:
             chain.sea.seen = state.spectral_seen
             if state.spectral_bound is not None:
                 chain.sea.bound, chain.sea.frozen = state.spectral_bound, True
-        return chain, state.notes, {name.removeprefix("series/"): values for name, values in found.arrays.items()}
+        chain.notes = state.notes
+        chain.series = {name.removeprefix("series/"): values for name, values in found.arrays.items()}
+        return chain
 
 
 def _sea(field: GaugeField, fermions: FermionSpec) -> "Sea":

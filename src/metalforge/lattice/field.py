@@ -122,11 +122,7 @@ class GaugeField(OnGrid):
 
     def polyakov(self) -> complex:
         """Return the Polyakov loop tr / 3, averaged over space."""
-        return self.polyakov_sum() / self.spatial_volume
-
-    def polyakov_sum(self) -> complex:
-        """Return the sum over space of the Polyakov loop tr / 3."""
-        return self.grid.polyakov(self.links)
+        return self.grid.polyakov(self.links) / self.spatial_volume
 
     def clover(self) -> tuple[float, float]:
         """Return the energy density E (mean over sites) and the topological charge Q from the clover field strength."""

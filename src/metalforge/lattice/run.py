@@ -139,9 +139,10 @@ class ChainRun(LoggedRun[WarmUp]):
         cls, path: Path, *, fill: float = math.nan, besides: Measurements = NOTHING_BESIDES, **options: Any
     ) -> Self:
         """Return the run of a checkpoint; `options` are those of `Chain.load`."""
-        chain, text, series = Chain.load_with_notes(path, **options)
+        chain = Chain.load(path, **options)
+        series, chain.series = chain.series, {}
         try:
-            notes = _NOTES.decode(text)
+            notes = _NOTES.decode(chain.notes)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
         run = cls(chain, notes.warmup, tuple(series), fill=fill, besides=besides)

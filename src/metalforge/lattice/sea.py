@@ -14,8 +14,8 @@ import msgspec
 
 from metalforge.core import MetalforgeError, SpecError
 
+from .chain import FermionSpec
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
-from .fermions import FermionSpec
 from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
 from .observables import Observables, SeaObservables, measure_condensate

@@ -1,16 +1,17 @@
-"""Particles in their box: where they begin, and how they move through an engine."""
+"""Particles in their box: where they begin, how they move through an engine, and what checkpoints have of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from metalforge.core import MetalforgeError, PlacementError
+from metalforge.core import Form, MetalforgeError, PathLike, PlacementError, Sealed, SpecError, write_sealed
 from metalforge.native import (
     Engine,
     Motion,
@@ -33,6 +34,9 @@ APART = 1.0
 """Between any two particles of a random start; most are 1.2 to 2 apart in a fluid."""
 ROOMS = 2
 """Numbers of boxes for which room is kept."""
+PLACES = ("positions", "boxes", "velocities")
+"""What says where particles are, in checkpoints."""
+_SPECS = msgspec.json.Decoder(PlasmaSpec)
 START_DRAWS = 8 << 28
 """Which draws of a stream place particles: `native/draws.hpp` has the list."""
 
@@ -122,9 +126,7 @@ class Rooms:
 
         Those that moved get arrays of their own: who looks at the old ones is not disturbed.
         """
-        positions, boxes, velocities = (
-            np.stack([getattr(one, name) for one in particles]) for name in ("positions", "boxes", "velocities")
-        )
+        positions, boxes, velocities = (np.stack([getattr(one, name) for one in particles]) for name in PLACES)
         motions, first, steps = [one.motion for one in asked], [one.step for one in particles], asked[0].steps
         looks = {"samples": asked[0].samples, "frames": max(one.frames for one in asked)}
         seen = self._for(len(asked)).advance(positions, boxes, velocities, motions, first, steps, **looks)
@@ -190,3 +192,35 @@ def _random(n: int, length: float, stream: Stream) -> Floats:
         if len(placed) == n:
             return np.ascontiguousarray(placed)
     raise LostParticleError(f"{n} particles found no places that are {APART:g} apart")
+
+
+def write_checkpoint(
+    path: PathLike,
+    form: Form,
+    spec: PlasmaSpec,
+    engine: Engine,
+    particles: Particles,
+    arrays: Mapping[str, NDArray[Any]],
+    notes: Mapping[str, msgspec.Struct],
+) -> None:
+    """Write a checkpoint of this form with its owner's arrays and notes; an old one is replaced whole or not at all."""
+    places = {name: np.asarray(getattr(particles, name), np.float64) for name in PLACES}
+    texts = {name: msgspec.json.encode(record).decode() for name, record in {"spec_json": spec, **notes}.items()}
+    write_sealed(path, form, Sealed({**places, **arrays}, texts, engine.name, engine.family, spec.precision))
+
+
+def spec_of(sealed: Sealed) -> PlasmaSpec:
+    """Return the spec of a checkpoint."""
+    return _SPECS.decode(sealed.texts["spec_json"])
+
+
+def particles_of(sealed: Sealed, spec: PlasmaSpec, step: int) -> Particles:
+    """Return the particles of a checkpoint; raises where they are not those of the spec, or nowhere."""
+    shape = (spec.particles, 3)
+    for name in PLACES:
+        if sealed.arrays[name].shape != shape or not np.isfinite(sealed.arrays[name]).all():
+            raise SpecError(f"{name}: wanted {shape} finite numbers, got {sealed.arrays[name].shape}")
+    positions, boxes, velocities = (sealed.arrays[name] for name in PLACES)
+    return Particles(
+        positions.astype(np.float64), boxes.astype(np.int32), velocities.astype(np.float64), spec.length, step
+    )

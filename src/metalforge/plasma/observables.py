@@ -25,11 +25,6 @@ _AT = {name: i for i, name in enumerate(PARTICLE_SUMS)}
 _TENSOR = ("xx", "yy", "zz", "xy", "yz", "zx")
 
 
-def phi_at_cutoff(spec: PlasmaSpec) -> float:
-    """Return the energy of a pair at the cut-off, which the conserved potential leaves out of every pair."""
-    return math.exp(-spec.kappa * spec.cutoff) / spec.cutoff
-
-
 def energy_tail(spec: PlasmaSpec) -> float:
     """Return u / Gamma of pairs beyond the cut-off, (3/2) e^(-x) (1 + x) / kappa^2 with x = kappa r_c."""
     x = spec.kappa * spec.cutoff
@@ -48,13 +43,14 @@ def series_of(spec: PlasmaSpec, sums: Floats, first: float) -> dict[str, Floats]
     Stress is P_ab = (1/V) [sum m v_a v_b + sum_pairs r_a F_b]; P_ab = P_ba.
     """
     column = {name: sums[:, i] for name, i in _AT.items()}
+    at_cutoff = math.exp(-spec.kappa * spec.cutoff) / spec.cutoff  # which the conserved potential has not of any pair
     stress = {ab: (MASS * column[f"v_{ab}"] + column[f"w_{ab}"]) / spec.length**3 for ab in _TENSOR}
     xx, yy, zz = stress["xx"], stress["yy"], stress["zz"]
     parts = (stress["xy"], stress["yz"], stress["zx"], (xx - yy) / 2, (2 * zz - xx - yy) / (2 * math.sqrt(3)))
     columns: tuple[Floats, ...] = (
         np.asarray(first + spec.sample_time * np.arange(1, len(sums) + 1), np.float64),
         MASS / 2 * (column["v_xx"] + column["v_yy"] + column["v_zz"]),
-        column["phi"] - phi_at_cutoff(spec) * column["pairs"],
+        column["phi"] - at_cutoff * column["pairs"],
         column["phi"],
         column["w_xx"] + column["w_yy"] + column["w_zz"],
         *parts,

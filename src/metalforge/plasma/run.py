@@ -17,8 +17,7 @@ from metalforge.core import Form, PathLike, Phase, SpecError, naming, read_seale
 from metalforge.native import Engine, ParticleSamples, cpu_engine
 from metalforge.statistics import Value, quoted
 
-from .box import Asked, begin
-from .checkpoint import PLACES, particles_of, spec_of, write_checkpoint
+from .box import PLACES, Asked, begin, particles_of, spec_of, write_checkpoint
 from .correlations import Correlations
 from .observables import (
     SERIES,
@@ -345,16 +344,13 @@ class PlasmaRun:
                     "on bit for bit on its own alone\nhint: --allow-different-isa continues it with another rounding"
                 )
             run.particles = particles_of(sealed, spec, state.step)
-            run._restore(sealed.arrays, state)
+            run.warmup, run.measured, run._looks = state.warmup, state.measured, state.looks
+            arrays = sealed.arrays
+            run._g, run._powers = arrays["pair_counts"], arrays["mode_powers"]
+            run._samples |= {name: [arrays[f"series/{name}"]] for name in SERIES if f"series/{name}" in arrays}
+            group = {n.removeprefix("correlations/"): v for n, v in arrays.items() if n.startswith("correlations/")}
+            run.correlations = Correlations.of(group)
         return run
-
-    def _restore(self, arrays: dict[str, NDArray[Any]], state: _State) -> None:
-        self.warmup, self.measured, self._looks = state.warmup, state.measured, state.looks
-        self._g, self._powers = arrays["pair_counts"].copy(), arrays["mode_powers"].copy()
-        columns = {name: arrays[f"series/{name}"] for name in SERIES if f"series/{name}" in arrays}
-        self._samples = {name: [columns[name]] if name in columns else [] for name in SERIES}
-        group = {n.removeprefix("correlations/"): v for n, v in arrays.items() if n.startswith("correlations/")}
-        self.correlations = Correlations.of(group)
 
     def summary(self) -> PlasmaSummary:
         """Return means with Gamma-method errors; needs at least one block of NVE."""

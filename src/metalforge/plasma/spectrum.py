@@ -45,19 +45,12 @@ class Plateau(NamedTuple):
     terms: float
 
 
-class _Fits(NamedTuple):
-    """All fits of so many bins, as matrices: they depend on the data in nothing but the data."""
-
-    curves: Floats
-    """(K, bins, bins): the fitted curve of y is curves @ y."""
-    variance: Floats
-    """(K,) of ln S(0), in units of psi'(l)."""
-    weight: Floats
-    """(bins,) of each bin, in units of 1 / psi'(l)."""
-
-
 @lru_cache(maxsize=64)
-def _fits(bins: int, zero: float) -> _Fits:
+def _fits(bins: int, zero: float) -> tuple[Floats, Floats, Floats]:
+    """Return all fits of so many bins as matrices, which are the same for any data: the curves of y are curves @ y.
+
+    With the curves (K, bins, bins) come the variance (K,) of ln S(0), in units of psi'(l), and the weight of each bin.
+    """
     x = np.arange(bins) / (bins - 1)
     weight = np.ones(bins)
     weight[0] = zero
@@ -67,7 +60,7 @@ def _fits(bins: int, zero: float) -> _Fits:
         covariance = np.linalg.inv(basis.T @ (weight[:, None] * basis))
         curves.append(basis @ covariance @ (basis.T * weight))
         variance.append(basis[0] @ covariance @ basis[0])
-    return _Fits(np.array(curves), np.array(variance), weight)
+    return np.array(curves), np.array(variance), weight
 
 
 def plateau(power: Floats, averaged: float, spacing: float, time: float) -> Plateau:
@@ -87,12 +80,12 @@ def _fitted(power: Floats, averaged: float) -> tuple[Floats, float, float]:
     zero_noise = float(polygamma(1, averaged / 2))
     y = np.log(power) - (psi(averaged) - math.log(averaged))
     y[0] = math.log(power[0]) - (psi(averaged / 2) - math.log(averaged / 2))
-    fits = _fits(len(power), noise / zero_noise)
-    curves = fits.curves @ y
-    aic = (((y - curves) ** 2 @ fits.weight) / noise + 2 * np.arange(1, len(curves) + 1))[:-MORE]
+    hats, variance, of_bins = _fits(len(power), noise / zero_noise)
+    curves = hats @ y
+    aic = (((y - curves) ** 2 @ of_bins) / noise + 2 * np.arange(1, len(curves) + 1))[:-MORE]
     weight = np.exp((aic.min() - aic) / 2)
     weight /= weight.sum()
-    curves, variance = curves[MORE:], noise * fits.variance[MORE:]
+    curves, variance = curves[MORE:], noise * variance[MORE:]
     log = weight @ curves
     error = float(weight @ np.sqrt(variance + (curves[:, 0] - log[0]) ** 2))
     return log, error, float(weight @ np.arange(1 + MORE, len(weight) + 1 + MORE))

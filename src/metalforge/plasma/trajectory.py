@@ -44,8 +44,18 @@ from metalforge.core import (
 )
 from metalforge.native import Engine, ParticleSamples, default_threads
 
-from .box import Asked, LostParticleError, Particles, Rooms, begin, places
-from .checkpoint import PLACES, particles_of, spec_of, write_checkpoint
+from .box import (
+    PLACES,
+    Asked,
+    LostParticleError,
+    Particles,
+    Rooms,
+    begin,
+    particles_of,
+    places,
+    spec_of,
+    write_checkpoint,
+)
 from .correlations import ORIGINS, Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import MASS, PlasmaSpec

@@ -12,7 +12,6 @@ putting it back after every frame, within which particles go a hundredth of thei
 """
 
 from collections.abc import Generator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +29,11 @@ MELTING = 0.25
 """Part of the coupling at which the upper half melts: within some 10/omega_p."""
 
 
-class TwoPhaseStage(NamedTuple):
-    """How particles move in a part of the warm-up, and whether the lower half is held."""
-
-    motion: Motion
-    holds: bool
-
-
-def stage_of(spec: PlasmaSpec, done: int, total: int) -> TwoPhaseStage:
-    """Return the stage of a warm-up of `total` parts, of which some are done."""
+def stage_of(spec: PlasmaSpec, done: int, total: int) -> tuple[Motion, bool]:
+    """Return how particles move after some of `total` parts of a warm-up, and whether the lower half is held."""
     number = done * STAGES // total
     coupling = spec.gamma * MELTING if number == 1 else spec.gamma
-    return TwoPhaseStage(spec.langevin(FRICTION, gamma=coupling), number in (1, 2))
+    return spec.langevin(FRICTION, gamma=coupling), number in (1, 2)
 
 
 def require_stages(total: int) -> None:

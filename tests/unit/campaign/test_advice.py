@@ -1,7 +1,7 @@
 """What is said before a run: small lattices."""
 
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.advice import size_cautions
+from metalforge.lattice.campaign.advice import cautions
 
 
 def lattice_of(*volumes):
@@ -9,7 +9,7 @@ def lattice_of(*volumes):
 
 
 def test_an_aspect_ratio_below_two_is_said_and_two_is_fine():
-    assert size_cautions(lattice_of((8, 8, 8, 4), (16, 16, 16, 4))) == ()
-    (said,) = size_cautions(lattice_of((8, 8, 8, 4), (8, 8, 8, 6)))
+    assert cautions(lattice_of((8, 8, 8, 4), (16, 16, 16, 4))) == ()
+    (said,) = cautions(lattice_of((8, 8, 8, 4), (8, 8, 8, 6)))
     assert "8^3x6" in said
     assert "12" in said

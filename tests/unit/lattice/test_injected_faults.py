@@ -1,5 +1,6 @@
 """Faults that are put into a chain on purpose do what they say, and end when they are ended."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -81,12 +82,12 @@ def test_a_stream_that_is_stuck_or_behind_draws_numbers_of_other_steps(algorithm
 def test_a_wrong_coupling_is_another_chain_whose_spec_says_nothing():
     faulty, other = chain_of(), chain_of()
     end = inject(faulty, "wrong_beta", np.random.default_rng(0))
-    other.hold(5.2, other.spec.hmc)
+    other.spec = msgspec.structs.replace(other.spec, beta=5.2)
     faulty.run(3)
     other.run(3)
     assert same_links(faulty, other)
     end()
-    other.hold(5.3, other.spec.hmc)
+    other.spec = msgspec.structs.replace(other.spec, beta=5.3)
     faulty.update()
     other.update()
     assert same_links(faulty, other)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -275,7 +276,7 @@ def test_a_batch_takes_other_couplings_on_the_way(engine, cpu):
     batches = [ChainBatch([Chain(spec, engine=x) for spec in specs]) for x in (cpu, engine)]
     for batch in batches:
         batch.run(2)
-        batch.chains[1].hold(6.1, batch.chains[1].spec.hmc)
+        batch.chains[1].spec = msgspec.structs.replace(batch.chains[1].spec, beta=6.1)
         batch.bring_back()
         batch.take_up()
         batch.run(2)

@@ -52,8 +52,8 @@ def test_half_is_held_while_the_other_melts_and_cools(tmp_path):
 
 def test_stages_follow_each_other():
     seen = [stage_of(SPEC, done, 8) for done in range(8)]
-    assert [stage.holds for stage in seen] == [False, False, True, True, True, True, False, False]
-    noise = np.array([stage.motion.noise for stage in seen])
+    assert [holds for _, holds in seen] == [False, False, True, True, True, True, False, False]
+    noise = np.array([motion.noise for motion, _ in seen])
     assert noise[2] == pytest.approx(noise[0] / np.sqrt(MELTING))
     assert set(np.flatnonzero(noise > noise[0])) == {2, 3}
 

@@ -7,7 +7,7 @@ what to compare with; nothing is fitted to it, and no range is derived from it.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from metalforge.campaign import system_name
 from metalforge.core import Paragraphs
@@ -27,49 +27,36 @@ def say(group: str, **figures: Any) -> str:
     return " ".join(TEXTS(group, **figures))
 
 
-def size_cautions(lattice: Lattice) -> tuple[str, ...]:
-    """Return a sentence for every volume that is small against its N_t."""
+def cautions(lattice: Lattice) -> tuple[str, ...]:
+    """Return a sentence for every volume that is small against its N_t.
+
+    Another follows where observables that no GPU kernel measures are measured after many updates.
+    """
     aspects = {dims: min(dims[:3]) / dims[3] for dims in lattice.volumes}
-    return tuple(
+    said = [
         say("cautions.small", name=system_name(dims), aspect=aspect, least=LEAST_ASPECT, wanted=LEAST_ASPECT * dims[3])
         for dims, aspect in aspects.items()
         if aspect < LEAST_ASPECT
-    )
-
-
-def spacing_cautions(lattice: Lattice) -> tuple[str, ...]:
-    """Return a sentence where observables that no GPU kernel measures are measured after many updates."""
-    names = lattice.measured.names
-    if not names or not lattice.batches or lattice.observe_every >= SELDOM:
-        return ()
-    return (say("cautions.spacing", names=", ".join(names), every=lattice.observe_every, seldom=SELDOM),)
-
-
-class KnownFact(NamedTuple):
-    """A sentence or two, and who published it; no source where it is a remark of ours."""
-
-    text: str
-    source: str = ""
-
-    @property
-    def cited(self) -> str:
-        """The text with its source."""
-        return f"{self.text} [{self.source}]" if self.source else self.text
+    ]
+    names, every = lattice.measured.names, lattice.observe_every
+    if names and lattice.batches and every < SELDOM:
+        said.append(say("cautions.spacing", names=", ".join(names), every=every, seldom=SELDOM))
+    return tuple(said)
 
 
 PUBLISHED_MASS = 0.05
 """The largest am for which a coupling is quoted here."""
 
 
-def known_of(lattice: Lattice) -> tuple[KnownFact, ...]:
-    """Return what is known of the transition that a scan looks for; nothing without sea quarks."""
+def known_of(lattice: Lattice) -> tuple[str, ...]:
+    """Return what is known of the transition that a scan looks for, with its sources; nothing without sea quarks."""
     if not lattice.flavors:
         return ()
-    facts = [KnownFact(say("known.symmetry"))]
+    facts = [say("known.symmetry")]
     times = sorted({dims[3] for dims in lattice.volumes})
     if times != [4]:
-        return (*facts, KnownFact(say("known.no-coupling", times=", ".join(map(str, times)))))
-    facts += [KnownFact(say(f"known.{name}"), say(f"known.{name}-source")) for name in ("light", "end")]
+        return (*facts, say("known.no-coupling", times=", ".join(map(str, times))))
+    facts += [f"{say(f'known.{name}')} [{say(f'known.{name}-source')}]" for name in ("light", "end")]
     if lattice.mass > PUBLISHED_MASS:
-        facts.append(KnownFact(say("known.heavy", mass=lattice.mass)))
+        facts.append(say("known.heavy", mass=lattice.mass))
     return tuple(facts)

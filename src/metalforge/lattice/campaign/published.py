@@ -64,11 +64,7 @@ def derived_range(n_t: int) -> tuple[float, float] | None:
 
     beta_c -+ 0.1, each to the nearest 0.05: 5.0 to 5.2 for N_t = 2, 5.6 to 5.8 for 4, 5.8 to 6.0 for 6.
     """
-    known = PUBLISHED.get(n_t)
-    if known is None:
+    if (known := PUBLISHED.get(n_t)) is None:
         return None
-    return _on_grid(known.beta_c - HALF_WIDTH), _on_grid(known.beta_c + HALF_WIDTH)
-
-
-def _on_grid(beta: float) -> float:
-    return round(beta * GRID) / GRID
+    low, high = (round((known.beta_c + side * HALF_WIDTH) * GRID) / GRID for side in (-1, 1))
+    return low, high

@@ -25,7 +25,7 @@ from metalforge.campaign import (
 )
 from metalforge.statistics import Value, with_error
 
-from .advice import known_of, say, size_cautions, spacing_cautions
+from .advice import cautions, known_of, say
 from .published import INDEPENDENT, PUBLISHED
 from .theory import Lattice, lattice_of
 
@@ -61,12 +61,11 @@ class LatticeReport(PeakReport):
 
     def cautions(self, spec: CampaignSpec) -> tuple[str, ...]:
         """Return a sentence for every volume that is small against its N_t, and for observables that GPUs lack."""
-        lattice = lattice_of(spec)
-        return (*size_cautions(lattice), *spacing_cautions(lattice))
+        return cautions(lattice_of(spec))
 
     def known(self, spec: CampaignSpec) -> tuple[str, ...]:
         """Return what is known of the transition with sea quarks."""
-        return tuple(fact.cited for fact in known_of(lattice_of(spec)))
+        return known_of(lattice_of(spec))
 
     def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
         """Return the published couplings that lie in the range of a quenched campaign."""
@@ -169,7 +168,7 @@ def quarks_section(shown: Results, figures: Figures) -> str:
         figures.get("quarks", ""),
         table(QUARK_COLUMNS, rows),
         note(say("sections.quarks" if rows else "sections.no-quarks")),
-        heading("What is known of this transition", *(paragraph(fact.cited) for fact in known)),
+        heading("What is known of this transition", *map(paragraph, known)),
     )
 
 

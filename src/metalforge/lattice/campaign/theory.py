@@ -10,10 +10,9 @@ import numpy as np
 
 from metalforge.campaign import Floats, OrderParameter, SizeLaw, Start, System, Theory, TheoryWords, WideWork
 from metalforge.core import ChainPlace, Measurements, SpecError
-from metalforge.lattice.actions import Action, actions
+from metalforge.lattice.actions import ACTIONS, Action
 from metalforge.lattice.actions import action as named_action
-from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
-from metalforge.lattice.fermions import FermionSpec
+from metalforge.lattice.chain import ChainSpec, FermionSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.observables import COLUMNS, OF_UPDATES, named, standard
 
 from .published import PUBLISHED, derived_range
@@ -103,7 +102,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
     @classmethod
     def notes(cls) -> Mapping[str, tuple[str, ...]]:
         """Return what is said of every field, with the names of actions and observables."""
-        known = {"actions": " or ".join(actions())}
+        known = {"actions": " or ".join(ACTIONS)}
         return {name: (text.format(**known), *unit) for name, (text, *unit) in super().notes().items()}
 
     @property
@@ -248,14 +247,8 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def chain(self, dims: System, beta: float, *, seed: int, stream: int, start: Start) -> ChainSpec:
         """Return the chain of one point."""
-        sea = None
-        if self.flavors:
-            sea = FermionSpec(
-                flavors=(self.flavors,),
-                masses=(self.mass,),
-                tolerance=self.tolerance,
-                force_tolerance=self.force_tolerance,
-            )
+        solves: dict[str, Any] = {"tolerance": self.tolerance, "force_tolerance": self.force_tolerance}
+        sea = FermionSpec(flavors=(self.flavors,), masses=(self.mass,), **solves) if self.flavors else None
         return ChainSpec(
             dims=extents(dims),
             beta=beta,

@@ -8,14 +8,14 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core import MetalforgeError, PathLike, files
+from metalforge.core import MetalforgeError, files
 
 T = TypeVar("T")
 Dims = tuple[int, int, int, int]
@@ -129,14 +129,10 @@ def precision_of(links: Links) -> Precision:
     return "f32" if links.dtype == np.complex64 else "f64"
 
 
-def opened(path: PathLike) -> AbstractContextManager[tuple[BinaryIO, int]]:
-    """An open file and its size in bytes; errors raised inside name the file."""
-    return files.opened(path, ConfigurationFileError)
-
-
-def replacing(path: PathLike) -> AbstractContextManager[BinaryIO]:
-    """A new file that takes the place of `path` when the block ends well; otherwise `path` is as it was."""
-    return files.replacing(path, ConfigurationFileError)
+opened = partial(files.opened, kind=ConfigurationFileError)
+"""An open file and its size in bytes; errors raised inside name the file."""
+replacing = partial(files.replacing, kind=ConfigurationFileError)
+"""A new file that takes the place of another one when the block ends well; otherwise that is as it was."""
 
 
 def read_bytes(stream: BinaryIO, count: int, what: str) -> NDArray[np.uint8]:
