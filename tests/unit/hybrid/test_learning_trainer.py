@@ -8,7 +8,6 @@ from sklearn.linear_model import Ridge
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid import HybridExecutor, OperationRouter, graph_from_esn
 from metalforge.hybrid.learning import (
     DeviceNetwork,
     GradientStep,
@@ -19,7 +18,6 @@ from metalforge.hybrid.learning import (
     rules,
 )
 from metalforge.hybrid.learning import trainer as learning_trainer
-from metalforge.hybrid.learning.network import ExecutorReadout
 from metalforge.hybrid.model.ops import Gradient
 from metalforge.hybrid.model.software import evaluate
 from metalforge.reservoir import make_esn, nrmse
@@ -31,7 +29,6 @@ from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.device import DeviceGoneError
 from reference.faulty_npu import BitFlip, FaultyDevice, PartialUpdate, Timeout, Vanish
-from reference.hybrid_graphs import HOST
 
 SEED = 12
 UNITS = 30
@@ -266,7 +263,7 @@ def test_pushes_may_wait_until_integers_have_changed():
             push_changed=changed,
         )
         for row, target in zip(u, y, strict=True):
-            pending = trainer.network.changed(trainer.master.w_out) / UNITS
+            pending = trainer.network.readout.changed(trainer.master.w_out) / UNITS
             assert pending < changed
             trainer.step(row, target)
         counts[changed] = trainer.statistics().pushes
@@ -490,60 +487,6 @@ def test_a_shift_of_the_world_is_not_divergence():
     assert np.mean(second.losses[:10]) > 5 * np.mean(first.losses[-100:])
     assert second.statistics.rollbacks == 0
     assert np.mean(second.losses[-100:]) < 3 * np.mean(first.losses[-100:])
-
-
-# Executors.
-
-
-def executor(device=None):
-    weights = make_esn(20, 2, seed=SEED, connectivity=1.0, dtype=np.float32)
-    start = np.random.default_rng(SEED).normal(0, 0.3, (1, 22)).astype(np.float32)
-    graph = replace(graph_from_esn(weights.with_readout(start, passthrough=True)), ranges={"input": 1.0})
-    plan = OperationRouter(objective="hw_only", host=HOST, tolerance=1e-2).plan(graph)
-    assert plan["readout"].substrate == "npu"
-    return HybridExecutor(plan, device, on_device_failure="raise")
-
-
-def lessons(n=150):
-    rng = np.random.default_rng(SEED)
-    u = rng.uniform(-0.8, 0.8, (n, 2))
-    return u, np.convolve(u[:, 0], [0.6, 0.3], "full")[:n, None]
-
-
-def test_the_readout_of_a_planned_graph_learns():
-    u, y = lessons()
-    with executor() as machine:
-        losses = [online_training_step(machine, row, target, 0.15) for row, target in zip(u, y, strict=True)]
-        assert np.mean(losses[-40:]) < 0.2 * np.mean(losses[:10])
-        assert machine.statistics().pushes == len(u)
-    with executor() as machine:
-        trainer = OnlineTrainer(machine, RecursiveLeastSquares(), push_every=5)
-        done = trainer.run(u, y)
-        assert np.mean(done.losses[-40:]) < 0.02 * np.mean(done.losses[:10])
-        assert 25 <= done.statistics.pushes <= machine.statistics().pushes  # which counts those without bytes too
-        assert done.statistics.bytes_pushed == machine.statistics().bytes_pushed
-        assert trainer.network.verify()
-        assert trainer.network.changed(trainer.master.w_out) == 0
-
-
-def test_an_executor_whose_update_fails_agrees_again():
-    u, y = lessons(60)
-    device = FaultyDevice(faults=(PartialUpdate(at=9), BitFlip(at=100, bits=30)))
-    with executor(device) as machine:
-        trainer = OnlineTrainer(machine, GradientStep(rate=0.1))
-        for row, target in zip(u[:30], y[:30], strict=True):
-            trainer.step(row, target)
-        assert trainer.statistics().push_failures == 1
-        assert trainer.network.verify()
-        trainer.run(u[30:], y[30:], learn=False)
-        assert not trainer.network.verify()
-        assert trainer.mend()
-        assert trainer.network.verify()
-
-
-def test_nodes_that_cannot_learn_here_are_refused():
-    with executor() as machine, pytest.raises(SpecError, match="fully connected"):
-        ExecutorReadout(machine, "reservoir")
 
 
 @pytest.mark.parametrize("passthrough", [False, True])

@@ -26,11 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core import Doubles, Reals, SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import DevicePath, RowBlock, device_lines, input_place
-from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
-from metalforge.hybrid.routing.jobs import LinearJob
 from metalforge.hybrid.running.device_matrix import DeviceGuard, DeviceMatrix, Push
-from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir import EsnWeights, SeriesError
 from metalforge.substrates import (
     CompiledLinear,
@@ -41,8 +38,6 @@ from metalforge.substrates import (
     NpuDevice,
     Program,
     ResourceError,
-    Spent,
-    build_ladder,
     digit_limit,
     group_ranges,
     input_levels,
@@ -273,10 +268,6 @@ class DeviceNetwork(HybridEsn):
         """Return a copy of the float readout that was pushed last."""
         return Master(self._master.w_out.copy(), self._master.out_bias.copy())
 
-    def changed(self, w_out: Doubles) -> int:
-        """Return how many integers of the device a push would change."""
-        return self.readout.changed(w_out)
-
     def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
         """Give the device another readout; integers that stay are not sent, the bias and the scales are the host's."""
         # The master comes first: where the device fails for good, `restore` brings it to what was wanted.
@@ -321,10 +312,6 @@ class DeviceNetwork(HybridEsn):
         self.restore()
         self.reconnects += 1
 
-    def spent(self) -> Spent:
-        """Return what the device is modelled to have taken for this network."""
-        return self.programs.spent()
-
     def _guarded(self, call: Callable[[], T]) -> T:
         return self._guard.call(call, call)
 
@@ -334,91 +321,3 @@ class DeviceNetwork(HybridEsn):
             if values.shape != old.shape or not np.all(np.isfinite(values)):
                 raise SpecError(f"`{name}` must be finite and of shape {old.shape}. Got shape {values.shape}")
         return new
-
-
-class ExecutorReadout:
-    """The readout node of a `HybridExecutor` as something that learns; it must see states and inputs only.
-
-    The executor keeps the float master of the weights and recovers from device failures by itself. What the bias learns
-    is added here, on the host.
-    """
-
-    def __init__(self, executor: HybridExecutor, node: str = "readout") -> None:
-        graph = executor.graph
-        op = graph[node].op
-        if not isinstance(op, FullyConnectedOp) or graph[node].outputs[0] not in graph.outputs:
-            raise SpecError(f"`{node}` must be a fully connected node and an output of graph `{graph.name}`")
-        if len(graph.inputs) != 1:
-            raise SpecError(f"a graph that learns has one input. Got {', '.join(graph.inputs)}")
-        self._executor, self._node, self._value = executor, node, graph[node].outputs[0]
-        ((self._input, shape),) = graph.inputs.items()
-        self.inputs, self.device = shape[-1] or 1, executor.device
-        planned = np.zeros(op.matrix.shape[0]) if op.bias is None else op.bias.astype(np.float64)
-        self._planned, self._bias = planned, planned.copy()
-        self._job = next((j for j in executor.plan.jobs if node in j.nodes and isinstance(j, LinearJob)), None)
-
-    def forward(self, u: ArrayLike) -> Forward:
-        """Return the node's output for one input, and its features; the executor's state moves on."""
-        given = np.asarray(u, np.float64)
-        made = self._executor.step(given)
-        output = made[self._value] if isinstance(made, dict) else made
-        features = self._features(self._executor.graph[self._node].inputs[0], given)
-        return Forward(output.astype(np.float64) + (self._bias - self._planned), features)
-
-    def master(self) -> Master:
-        """Return the executor's weights and the bias."""
-        return Master(self._executor.weights(self._node).astype(np.float64), self._bias.copy())
-
-    def changed(self, w_out: Doubles) -> int:
-        """Return how many integers of the device a push would change; none where the node is in software."""
-        if self._job is None:
-            return 0
-        present, new = (
-            build_ladder(w, self._job.encoding, ranges=self._job.ranges).integers
-            for w in (self._executor.weights(self._node).astype(np.float64), w_out)
-        )
-        return int(np.count_nonzero(new != present))
-
-    def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
-        """Replace the executor's weights, which pushes them where a device holds them."""
-        before = self._executor.statistics()
-        changed = self.changed(w_out)
-        self._executor.set_weights(self._node, w_out)
-        self._bias = np.array(out_bias, np.float64)
-        after = self._executor.statistics()
-        return Push(changed, after.bytes_pushed - before.bytes_pushed, after.retries - before.retries)
-
-    def verify(self) -> bool:
-        """Return whether a program with the present integers of the node's job is on the device, by reading back.
-
-        True where the node is in software.
-        """
-        return self._job is None or self._executor.holds(self._job)
-
-    def spent(self) -> Spent:
-        """Return what the device is modelled to have taken for the executor."""
-        done = self._executor.statistics()
-        return Spent(done.device_busy, done.device_energy)
-
-    def restore(self) -> None:
-        """Reset the device and put the executor's programs on it again, with the present weights."""
-        self._executor.reconnect()
-
-    def _features(self, value: str, u: Doubles) -> Doubles:
-        """Return what a value of the graph was in the last call."""
-        if value == self._input:
-            return u
-        made = self._executor.graph.producer(value)
-        assert made is not None
-        if made.op.stateful:
-            return np.asarray(self._executor.state[made.name][0], np.float64)
-        if isinstance(made.op, Concat | FanOutOp):
-            return np.concatenate([self._features(part, u) for part in made.inputs])
-        raise SpecError(
-            f"the features of `{self._node}` come from `{made.name}` ({made.op.kind}), which keeps no state to read"
-            "\nhint: a readout of states and inputs can learn here; use a Gradient op in the graph for others"
-        )
-
-
-Trainable: TypeAlias = DeviceNetwork | ExecutorReadout
-"""Networks whose readout can be replaced while they run."""

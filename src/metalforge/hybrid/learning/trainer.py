@@ -36,7 +36,6 @@ from metalforge.core import (
 )
 from metalforge.hybrid.routing.plan import short
 from metalforge.hybrid.running.device_matrix import Push
-from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir import (
     DivergenceError,
     LossName,
@@ -49,7 +48,7 @@ from metalforge.reservoir import (
 from metalforge.substrates import DeviceProfile, call_seconds, update_cost
 from metalforge.substrates import profile as find_profile
 
-from .network import DeviceNetwork, ExecutorReadout, Forward, Master, Trainable
+from .network import DeviceNetwork, Forward, Master
 from .rules import BACKOFF, MOST, GradientStep, Guard, Rule
 
 
@@ -165,7 +164,7 @@ class OnlineTrainer:
 
     def __init__(
         self,
-        network: HybridExecutor | Trainable,
+        network: DeviceNetwork,
         rule: Rule,
         *,
         loss: LossName = "mse",
@@ -184,7 +183,7 @@ class OnlineTrainer:
         require_at_least(1, verify_every=verify_every, push_every=push_every)
         if push_changed is not None:
             require_shares(push_changed=push_changed)
-        self.network: Trainable = ExecutorReadout(network) if isinstance(network, HybridExecutor) else network
+        self.network = network
         self.loss, self.on_nan, self.washout, self.verify_every = loss, on_nan, washout, verify_every
         self.push_every = 1 if push_every is None and push_changed is None else push_every
         self.push_changed = push_changed
@@ -195,7 +194,7 @@ class OnlineTrainer:
         self._since_push, self._benched = 0, False
         self._count: Counter[str] = Counter()
         self._total_s = self._learning_s = 0.0
-        self._before = self.network.spent()
+        self._before = self.network.programs.spent()
         self._restart()
 
     @property
@@ -291,7 +290,7 @@ class OnlineTrainer:
 
     def statistics(self) -> TrainerStatistics:
         """Return counts, measured host time and modelled device time since the trainer was made."""
-        busy, energy = self.network.spent().since(self._before)
+        busy, energy = self.network.programs.spent().since(self._before)
         return TrainerStatistics(
             **{name: self._count[name] for name in COUNTED},
             host=Measured(value=self._total_s, unit="s", how="perf_counter around steps, emulation included"),
@@ -326,7 +325,7 @@ class OnlineTrainer:
         due = self.push_every is not None and self._since_push >= self.push_every
         if self.push_changed is not None:
             self._settle()
-            due |= self.network.changed(self._master.w_out) / self._master.w_out.size >= self.push_changed
+            due |= self.network.readout.changed(self._master.w_out) / self._master.w_out.size >= self.push_changed
         if due:
             self.flush()
 
@@ -383,7 +382,7 @@ class OnlineTrainer:
 
 
 def online_training_step(
-    executor: HybridExecutor | Trainable,
+    network: DeviceNetwork,
     x: ArrayLike,
     target: ArrayLike,
     lr: float,
@@ -392,8 +391,7 @@ def online_training_step(
 ) -> float:
     """Return the loss of one input (inputs,) and let the readout learn its target: W -= lr dL/dW, pushed at once.
 
-    The output is the device's, rounding included. A `DeviceNetwork` learns its bias too; the readout of a
-    `HybridExecutor` (its node `readout`) keeps the bias that it was planned with.
+    The output is the device's, rounding included. Graphs learn by a `Gradient` op of their own.
     """
-    trainer = OnlineTrainer(executor, GradientStep(rate=lr), loss=loss, guard=False, on_nan="stop")
+    trainer = OnlineTrainer(network, GradientStep(rate=lr), loss=loss, guard=False, on_nan="stop")
     return trainer.step(x, target).loss
