@@ -14,6 +14,7 @@ interval (`AdoptedHead.trusted`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain as chained
 from math import sqrt
 from typing import NamedTuple
 
@@ -38,6 +39,10 @@ ALPHA = 30.0
 fitted to two campaigns on 4^3x2 that learned from seven chains on 6^3x2 were then off by 0.40 instead of 0.46 in
 `schedule` and by 0.06 instead of 0.37 in `deconfinement` on another campaign; with 300, by 0.45 and 0.19, with 3, by
 0.31 and 0.04, which trusts single chains more than labels with a noise of 0.2 allow."""
+
+
+BLOCK = 64
+"""Rows that are learned at once."""
 
 
 class TaughtChain(NamedTuple):
@@ -71,46 +76,46 @@ def learnable(weights: EsnWeights) -> tuple[str, ...]:
 
 
 class LearnedHead:
-    """The readout of one head, as it came with the weights and as it follows the chains of campaigns."""
+    """The readout of one head, as it came with the weights and as chains teach it: `row`, with its bias last."""
 
-    def __init__(self, weights: EsnWeights, head: str, campaigns: Iterable[Sequence[TaughtChain]] = ()) -> None:
+    def __init__(self, weights: EsnWeights, head: str, chains: Iterable[TaughtChain] = ()) -> None:
         heads, w_out, out_bias = weights.head_readout()
         self._spec, self._span, self._units = heads[head], heads.span(head), weights.units
         self._bases, self._width = BaseCurves(heads, weights.features), heads.width
         self._shipped = np.column_stack([w_out, out_bias]).astype(np.float64)[self._span]
-        self._learned = LeastSquares(self._shipped, np.eye(self._shipped.shape[1]) / ALPHA, 0)
-        for chain in (chain for chains in campaigns for chain in chains):
-            if head in chain.labels:
-                self.learn(chain.mean, chain.labels[head])
+        learned = LeastSquares(self._shipped, np.eye(self._shipped.shape[1]) / ALPHA, 0)
+        taught = [chain for chain in chains if head in chain.labels]
+        for block in (taught[i : i + BLOCK] for i in range(0, len(taught), BLOCK)):
+            means, labels = np.array([chain.mean for chain in block]), _labels(block, head)
+            if not (np.isfinite(means).all() and np.isfinite(labels).all()):
+                raise SpecError(f"rows of `{head}` must be finite. Got labels {labels}")
+            targets = (labels - self._base(means) - self._spec.offset) / self._spec.scale
+            learned = absorb(learned, _with_one(means), targets[:, np.newaxis], 1.0)
+        self.row: Doubles = learned.w_out[0]
 
-    @property
-    def row(self) -> Doubles:
-        """The learned readout, with its bias last."""
-        return np.asarray(self._learned.w_out[0])
+    def says(self, means: Doubles, usual: float) -> Doubles:
+        """Return what the shipped readout, the learned one and the baseline say of chains, (chains, 3).
 
-    def learn(self, mean: Doubles, label: float) -> None:
-        """Take what a settled chain showed, and its label."""
-        if not (np.isfinite(mean).all() and np.isfinite(label)):
-            raise SpecError(f"a row of `{self._spec.name}` must be finite. Got label {label}")
-        target = (label - self._base(mean) - self._spec.offset) / self._spec.scale
-        self._learned = absorb(self._learned, np.append(mean, 1.0)[None], np.array([[target]]), 1.0)
+        The baseline is the curve that the head is counted from; `usual` for a head without one.
+        """
+        spec, base = self._spec, self._base(means)
+        outputs = _with_one(means) @ np.stack([self._shipped[0], self.row], axis=1)
+        outputs = np.maximum(outputs, 0.0) if spec.activation == "relu" else outputs
+        curve = np.full(len(means), usual) if spec.base is msgspec.UNSET else base + spec.offset
+        return np.column_stack([base[:, np.newaxis] + spec.offset + spec.scale * outputs, curve])
 
-    def baseline(self, mean: Doubles, usual: float) -> float:
-        """Return what the curve that the head is counted from says of a chain; `usual` for a head without one."""
-        return usual if self._spec.base is msgspec.UNSET else self._spec.offset + self._base(mean)
+    def _base(self, means: Doubles) -> Doubles:
+        values = np.zeros((len(means), self._width))
+        self._bases.add(values, means[:, self._units :])
+        return values[:, self._span.start]
 
-    def says(self, mean: Doubles) -> tuple[float, float]:
-        """Return what the shipped and the learned readout say of a chain."""
-        spec, x = self._spec, np.append(mean, 1.0)
-        outputs = [float((w @ x)[0]) for w in (self._shipped, self._learned.w_out)]
-        shipped, learned = (max(y, 0.0) if spec.activation == "relu" else y for y in outputs)
-        base = self._base(mean)
-        return base + spec.offset + spec.scale * shipped, base + spec.offset + spec.scale * learned
 
-    def _base(self, mean: Doubles) -> float:
-        values = np.zeros(self._width)
-        self._bases.add(values, mean[self._units :])
-        return float(values[self._span.start])
+def _with_one(means: Doubles) -> Doubles:
+    return np.column_stack([means, np.ones(len(means))])
+
+
+def _labels(chains: Sequence[TaughtChain], head: str) -> Doubles:
+    return np.array([chain.labels[head] for chain in chains])
 
 
 def adopt(weights: EsnWeights, campaigns: Sequence[Sequence[TaughtChain]], *, force: bool = False) -> Adoption:
@@ -135,7 +140,7 @@ def adopt(weights: EsnWeights, campaigns: Sequence[Sequence[TaughtChain]], *, fo
     layout, *readout = weights.head_readout()
     w_out, bias = (part.copy() for part in readout)
     for name in chosen:
-        span, row = layout.span(name), LearnedHead(weights, name, teaching).row
+        span, row = layout.span(name), LearnedHead(weights, name, chained.from_iterable(teaching)).row
         w_out[span], bias[span] = row[:-1], row[-1]
     return Adoption(replace(weights, w_out=w_out, out_bias=bias), heads)
 
@@ -149,13 +154,11 @@ def _score(
     if len(taught) < 2:
         return None
     losses: list[Doubles] = []
-    for i, left_out in enumerate(taught):
-        others = [chains for k, chains in enumerate(taught) if k != i]
-        learned = LearnedHead(weights, head, others)
-        usual = float(np.mean([chain.labels[head] for chains in others for chain in chains]))
-        said = [(*learned.says(chain.mean), learned.baseline(chain.mean, usual)) for chain in left_out]
-        labels = np.array([[chain.labels[head]] for chain in left_out])
-        losses.append(np.square(np.array(said) - labels).sum(axis=0))
+    for left_out in taught:
+        others = [chain for chains in taught if chains is not left_out for chain in chains]
+        usual = float(np.mean(_labels(others, head)))
+        said = LearnedHead(weights, head, others).says(np.array([chain.mean for chain in left_out]), usual)
+        losses.append(np.square(said - _labels(left_out, head)[:, np.newaxis]).sum(axis=0))
     count = [len(chains) for chains in taught]
     by_campaign = np.array(losses)
     before, after, baseline = (float(x) for x in by_campaign.sum(axis=0) / sum(count))

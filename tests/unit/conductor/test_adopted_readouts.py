@@ -50,27 +50,29 @@ def test_heads_that_are_numbers_and_trained_are_learned(weights):
 
 def test_a_row_that_is_not_finite_is_refused(weights):
     with pytest.raises(SpecError, match="finite"):
-        LearnedHead(weights, "schedule").learn(np.full(UNITS + INPUTS, np.nan), 1.0)
+        LearnedHead(weights, "schedule", [TaughtChain(np.full(UNITS + INPUTS, np.nan), {"schedule": 1.0})])
 
 
 def test_a_head_is_learned_as_the_residual_to_its_base(weights):
     schema = FeatureSchema(name="few", features=tuple(Feature(name=f"f{i}") for i in range(INPUTS)))
     base = HeadBase(feature="f0", knots=((-2.0, -6.0), (2.0, 6.0)))
     based = msgspec.structs.replace(HEADS, heads=(msgspec.structs.replace(HEADS.heads[0], base=base), *HEADS.heads[1:]))
-    learning = LearnedHead(replace(weights, heads=based, features=schema), "schedule")
+    with_base = replace(weights, heads=based, features=schema)
     mean, label = next(rows(weights, 1))
     curve = 1.0 + 3.0 * float(np.clip(mean[UNITS], -2, 2))
-    plain, shipped = (head.says(mean)[0] for head in (LearnedHead(weights, "schedule"), learning))
-    assert (learning.baseline(mean, 0.0), shipped) == pytest.approx((curve, plain + curve - 1.0))
-    learning.learn(mean, label)
-    assert abs(learning.says(mean)[1] - label) < abs(shipped - label)
+    (plain, _, usual), (shipped, _, said) = (
+        LearnedHead(w, "schedule").says(mean[np.newaxis], 7.0)[0] for w in (weights, with_base)
+    )
+    assert (usual, said, shipped) == pytest.approx((7.0, curve, plain + curve - 1.0))
+    learned = LearnedHead(with_base, "schedule", [TaughtChain(mean, {"schedule": label})])
+    assert abs(learned.says(mean[np.newaxis], 7.0)[0, 1] - label) < abs(shipped - label)
 
 
 def taught(weights, seed, *, noise=False):
     """The chains of a campaign; with `noise` their labels are what the shipped readout says and chance."""
     says, rng = LearnedHead(weights, "schedule").says, np.random.default_rng(seed)
     for mean, label in rows(weights, 12, seed=seed):
-        yield TaughtChain(mean, {"schedule": says(mean)[0] + rng.normal() if noise else label})
+        yield TaughtChain(mean, {"schedule": says(mean[np.newaxis], 0.0)[0, 0] + rng.normal() if noise else label})
 
 
 def test_campaigns_are_adopted_where_they_help_one_that_was_left_out(weights):
