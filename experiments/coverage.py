@@ -20,7 +20,7 @@ import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.analysis.evidence import Finding, PlannedPoints, finding_of
-from metalforge.campaign.analysis.series import PointSeries
+from metalforge.campaign.analysis.selection import PointSeries
 from metalforge.campaign.findings import finding
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening
 from metalforge.campaign.state import CampaignState

@@ -110,8 +110,9 @@ class Gated:
         lattice = Lattice(
             volumes=(case.dims,), beta_min=case.beta - 0.1, beta_max=case.beta + 0.1, algorithm=case.algorithm
         )
-        spec = CampaignSpec(seed=task.seed, theory=lattice, warmup=WarmUpPolicy(longest=WARMUP, shortest=WARMUP))
-        engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup, early=False)
+        warmup = WarmUpPolicy(early=False, longest=WARMUP, shortest=WARMUP)
+        spec = CampaignSpec(seed=task.seed, theory=lattice, warmup=warmup)
+        engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup)
         self._tools = Tools(spec=spec, files=chain_files(directory), monitor=monitor, engine=engine)
         self._path = directory / "chain.h5"
         ends = Decided(what="warmup-ends", step=WARMUP, by="experiment", reason="as long as the longest")

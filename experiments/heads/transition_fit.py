@@ -74,12 +74,13 @@ def lattice_peak(chains: Sequence[ChainRecord]) -> LatticePeak:
     spread = float(np.concatenate(energies[top]).std())
     at = betas.index(top)
     near = [b for i, b in enumerate(betas) if abs(b - top) * spread < REACH or abs(i - at) <= 1]
-    rows = []
+    rows, blocks = [], []
     for beta in near:
         tau = max(float(pooled_tau(np.zeros(len(loops[beta])), loops[beta], 0.0)[0]), 0.5)
         block = int(np.clip(6 * tau, 5, min(map(len, loops[beta])) // 3))
-        rows += [ChainRows(beta, e, x, tau, block) for e, x in zip(energies[beta], loops[beta], strict=True)]
-    joint = join(rows, np.random.default_rng(21), REPLICAS)
+        rows += [ChainRows(beta, e, x, tau) for e, x in zip(energies[beta], loops[beta], strict=True)]
+        blocks += [block] * len(loops[beta])
+    joint = join(rows, blocks, np.random.default_rng(21), REPLICAS)
     grid = np.linspace(near[0], near[-1], 801)
     curves = variance(joint.moments(grid))
     tops = np.argmax(curves, axis=1)

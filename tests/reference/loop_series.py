@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.campaign.analysis.series import PointSeries
+from metalforge.campaign.analysis.selection import PointSeries
 from metalforge.campaign.theory import System
 from metalforge.lattice import WILSON
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .analysis.crossing import Crossing, crossing_of
     from .analysis.curve import TransitionCurve, curve
     from .analysis.evidence import Evidence, PlannedPoints, at_least, at_most
-    from .analysis.series import PointSeries
+    from .analysis.selection import PointSeries
     from .analysis.smooth import SmoothCurve, level_errors
     from .analysis.transition import locate
     from .calling import FIELDS, MOST_BYTES, Command, ControlError, command, send

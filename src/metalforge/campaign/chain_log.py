@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from metalforge.core import PHASES, BriefRepr, InternalError, Phase, Segment, segments_of
 
-from .analysis.series import PointSeries
+from .analysis.selection import PointSeries
 from .store.columns import Column, Spool
 from .store.records import BlockDone, Decided, Rows, Screened
 from .theory import Start, System, Theory

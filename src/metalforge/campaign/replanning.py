@@ -95,7 +95,7 @@ class _Stretch:
     """Chains of a volume that overlap, joined: what would have been measured between them."""
 
     def __init__(self, chains: list[MeasuredChain], rng: np.random.Generator) -> None:
-        self.joint: Joint = join([chain.rows(chain.energy.size) for chain in chains], rng)
+        self.joint: Joint = join(chains, [chain.energy.size for chain in chains], rng)
         self._places = np.array([chain.coordinate for chain in chains])
         self._taus = np.array([chain.tau for chain in chains])
         self._volume = chains[0].point.volume

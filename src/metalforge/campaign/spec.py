@@ -20,9 +20,6 @@ from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
 from .theory import GROUP, SpecTable, System, TheoryField, decoded, find_theory, theory_names
 
-EARLY, FULL = "early-warm-up", "full-warm-up"
-PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
-"""What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
@@ -55,6 +52,7 @@ class WarmUpPolicy(SpecTable, frozen=True, kw_only=True):
 
     LEAST: ClassVar = {"warmup.shortest": 1, "warmup.cheap": 0, "warmup.safety": 1}
 
+    early: bool = True
     longest: int = 400
     shortest: int = 80
     cheap: int = 0
@@ -160,7 +158,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
     name: str = "campaign"
     seed: int = 1
     ordering: str = "C"
-    placement: str = "A"
     theory: TheoryField
     plugins: tuple[str, ...] = ()
     budget: Budget = Budget(seconds=150.0)
@@ -172,7 +169,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # Letters and names are the same choice: specs hold the letter, and hash as they always did.
         msgspec.structs.force_setattr(self, "ordering", ordering_of(self.ordering))
-        msgspec.structs.force_setattr(self, "placement", _placement(self.placement))
         self._check_theory()
         if not self.name.isprintable():  # it is printed, journalled and put on pages
             raise SpecError(f"`name` must hold printable characters only. Got {self.name!r}")
@@ -229,11 +225,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         theory.check(self)
 
     @property
-    def ends_warm_up_early(self) -> bool:
-        """Whether the monitor may end a warm-up before its longest."""
-        return PLACEMENTS[self.placement] == EARLY
-
-    @property
     def folder(self) -> str:
         """The name as that of a directory; raises where it cannot be one, or would be one elsewhere."""
         if not self.name or self.name.startswith(".") or "/" in self.name:
@@ -269,16 +260,6 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
     def sha256(self) -> str:
         """Identify the spec: a resumed campaign must have the same."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
-
-
-def _placement(text: str) -> str:
-    """Return the letter of a placement that was given by letter or name."""
-    if text in PLACEMENTS:
-        return text
-    letters = [letter for letter, name in PLACEMENTS.items() if name == text]
-    if not letters:
-        raise UnknownNameError("placement", text, [*PLACEMENTS, EARLY, FULL])
-    return letters[0]
 
 
 def on_the_line(spec: CampaignSpec) -> tuple[System, ...]:

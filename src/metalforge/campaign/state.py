@@ -11,7 +11,7 @@ import msgspec
 
 from metalforge.core import BriefRepr, InternalError, MetalforgeError, SpecError
 
-from .analysis.series import PointSeries
+from .analysis.selection import PointSeries
 from .chain_log import ChainLog, forked, series_of
 from .spec import CampaignSpec
 from .store import records

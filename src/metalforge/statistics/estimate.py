@@ -66,29 +66,17 @@ def with_error(value: float, error: float) -> str:
 
 def as_series(series: ArrayLike, what: str = "series") -> Floats:
     """Return `series` as a one-dimensional array of finite doubles, long enough to analyse."""
-    x = _as_reals(series, what)
-    if x.ndim != 1:
-        raise SpecError(
-            f"`{what}` must be one-dimensional, one number per measurement. Got shape {x.shape}\n"
-            "hint: pass one observable of one chain at a time"
-        )
-    _check(x, what)
-    return x
+    return _as_reals(
+        series, what, 1, "be one-dimensional, one number per measurement", "one observable of one chain at a time"
+    )
 
 
 def as_matrix(series: ArrayLike | Sequence[ArrayLike], what: str = "series_matrix") -> Floats:
     """Return several series, measured on the same configurations, as an array of shape (observables, n)."""
-    x = _as_reals(series, what)
-    if x.ndim != 2:
-        raise SpecError(
-            f"`{what}` must have shape (observables, measurements). Got shape {x.shape}\n"
-            "hint: stack the series as rows, for example np.stack([a, b])"
-        )
-    _check(x, what)
-    return x
+    return _as_reals(series, what, 2, "have shape (observables, measurements)", "series as rows: np.stack([a, b])")
 
 
-def _as_reals(values: object, what: str) -> Floats:
+def _as_reals(values: object, what: str, dimensions: int, wanted: str, hint: str) -> Floats:
     try:
         x = np.asarray(values)
     except ValueError as ragged:
@@ -99,18 +87,18 @@ def _as_reals(values: object, what: str) -> Floats:
         raise SpecError(f"`{what}` must be real. Got complex numbers\nhint: take np.abs(...) or .real first")
     if x.dtype.kind not in "biuf":
         raise SpecError(f"`{what}` must be numbers. Got {x.dtype}")
-    return x.astype(np.float64, copy=False)
-
-
-def _check(x: Floats, what: str) -> None:
+    if x.ndim != dimensions:
+        raise SpecError(f"`{what}` must {wanted}. Got shape {x.shape}\nhint: pass {hint}")
     n = x.shape[-1]
     if n < MIN_LENGTH or x.size == 0:
         raise SpecError(
             f"`{what}` must have at least {MIN_LENGTH} measurements. Got {n}\nhint: run the chain for longer"
         )
+    x = x.astype(np.float64, copy=False)
     bad = np.flatnonzero(~np.isfinite(x).reshape(-1, n).all(axis=0))
     if bad.size:
         raise SpecError(
             f"`{what}` must be finite. Got {bad.size} measurements with NaN or infinity, the first at index {bad[0]}\n"
             "hint: find out why the run diverged; an average over the rest would hide it"
         )
+    return x

@@ -45,13 +45,12 @@ MIN_EFFECTIVE = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainRows:
-    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks."""
+    """One chain: its beta, E and an observable in every row, and the longer of their tau_int."""
 
-    beta: float
+    coordinate: float
     energy: Floats
-    observable: Floats
+    order: Floats
     tau: float
-    block: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,17 +134,16 @@ class Joint:
         missing = np.sum(share * (share * self.blocking)) * n
         return float(np.sqrt((n + 1) / (n - 1) * missing)) if n > 1 + 1e-9 else float("inf")
 
-    def mean_energies(self) -> Floats:
-        """Return <E> at each beta of the runs."""
-        weights = self._weights(self.coordinates)
-        samples = self.sums.sum(axis=0)
-        return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
-
     def pulls(self, chains: Sequence[ChainRows]) -> Floats:
         """Return how far each chain's <E> and <O> are from what all together give, in its own errors; shape (2, n)."""
-        at = np.array([chain.beta for chain in chains])
-        expected = [np.interp(at, self.coordinates, self.mean_energies()), self.centre + self.moments(at)[1, 0]]
-        own = [[chain.energy for chain in chains], [chain.observable for chain in chains]]
+        at, samples, weights = (
+            np.array([c.coordinate for c in chains]),
+            self.sums.sum(axis=0),
+            self._weights(self.coordinates),
+        )
+        energies = self.origin + weights @ (samples * self.energy) / (weights @ samples)
+        expected = [np.interp(at, self.coordinates, energies), self.centre + self.moments(at)[1, 0]]
+        own = [[chain.energy for chain in chains], [chain.order for chain in chains]]
         rows = []
         for means, series in zip(expected, own, strict=True):
             error = [np.sqrt(2 * c.tau * np.var(x) / x.size) for c, x in zip(chains, series, strict=True)]
@@ -159,7 +157,7 @@ class Joint:
 
 def _moments(chain: ChainRows, cell: NDArray[np.int64], centre: float, shape: tuple[int, int]) -> Floats:
     """Return sums of (X - centre)^m / (2 tau) over the rows of each cell (block, bin), m = 0 .. MOMENTS - 1."""
-    power, shifted = np.full(cell.size, 1 / (2 * chain.tau)), chain.observable - centre
+    power, shifted = np.full(cell.size, 1 / (2 * chain.tau)), chain.order - centre
     moments = np.empty((MOMENTS, *shape))
     for m in range(MOMENTS):
         moments[m] = np.bincount(cell, power, minlength=shape[0] * shape[1]).reshape(shape)
@@ -169,11 +167,12 @@ def _moments(chain: ChainRows, cell: NDArray[np.int64], centre: float, shape: tu
 
 def join(
     chains: Sequence[ChainRows],
+    blocks: Sequence[int],
     rng: np.random.Generator,
     n_replicas: int = 0,
     bins_per_spread: float = BINS_PER_SPREAD,
 ) -> Joint:
-    """Return the chains joined; raises `NotLocated` where neighbours in beta hardly overlap.
+    """Return the chains joined, each cut in blocks of a length; raises `NotLocated` where neighbours hardly overlap.
 
     `bins_per_spread` bins make a standard deviation of E; with very many every row has its own: the form without bins.
     """
@@ -186,13 +185,13 @@ def join(
     used, bins = np.unique(place, return_inverse=True)
     energy = np.bincount(bins, everything - origin) / np.bincount(bins)
 
-    centre = float(np.mean(np.concatenate([chain.observable for chain in chains])))
-    betas = np.unique([chain.beta for chain in chains])
+    centre = float(np.mean(np.concatenate([chain.order for chain in chains])))
+    betas = np.unique([chain.coordinate for chain in chains])
     tables, owner, blocking, state_of_block = [], [], [], []
     start = 0
-    for number, chain in enumerate(chains):
+    for number, (chain, length) in enumerate(zip(chains, blocks, strict=True)):
         rows = chain.energy.size
-        n_blocks = max(1, rows // chain.block)
+        n_blocks = max(1, rows // length)
         # Cut evenly: the last block is not shorter than the others.
         block = np.minimum(np.arange(rows) * n_blocks // rows, n_blocks - 1)
         cell = block * used.size + bins[start : start + rows]
@@ -200,7 +199,7 @@ def join(
         owner += [number] * n_blocks
         ratio = chain.tau * n_blocks / rows
         blocking += [1 / (1 - ratio * (1 - np.exp(-1 / ratio)))] * n_blocks
-        state_of_block += [int(np.searchsorted(betas, chain.beta))] * n_blocks
+        state_of_block += [int(np.searchsorted(betas, chain.coordinate))] * n_blocks
         start += rows
     sums = np.concatenate(tables, axis=1)
     member = np.zeros((len(owner), betas.size))

@@ -9,7 +9,7 @@ from metalforge.campaign.state import fold
 from reference.journaling import contents_of
 
 FILE = Path(__file__).with_name("campaign.jsonl")
-DIGEST = "f7539e4d6bceaaf3a1d105f714b402ad001d227df546be9743354b2156ea163b"
+DIGEST = "259bcc3d3e4dd5dca8614219257dda9bb77a245d5132f5b7939c715c6ada5115"
 
 
 @pytest.fixture(scope="module")

@@ -472,12 +472,8 @@ def test_names_and_letters_are_the_same_choice_and_hash_alike():
             for text in (one.letter, one.name)
         )
         assert (letter, letter.sha256, letter.ordering) == (name, name.sha256, one.letter)
-    assert spec_at(placement="full-warm-up") == spec_at(placement="B")
-    assert [spec_at(placement=p).ends_warm_up_early for p in "ABCDEF"] == [True, *[False] * 4, True]
     with pytest.raises(UnknownNameError, match="all-produce"):
         spec_at(ordering="all-produces")
-    with pytest.raises(UnknownNameError, match="placement"):
-        spec_at(placement="G")
 
 
 def test_an_ordering_is_added_in_one_place(tmp_path, monkeypatch):

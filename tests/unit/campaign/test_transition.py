@@ -47,8 +47,8 @@ def test_bins_of_energy_change_nothing_that_matters(around):
     targets = np.array([5.66, 5.68, 5.69, 5.71])
     ours = curve(around, targets, seed=2)
     taus = [max(gamma_method(p.energy).tau_int, gamma_method(p.order).tau_int) for p in around]
-    runs = [ChainRows(p.coordinate, p.energy, p.order, tau, 100) for p, tau in zip(around, taus, strict=True)]
-    theirs = curve_of(join(runs, np.random.default_rng(1), 4, bins_per_spread=1e9), targets, 512)
+    runs = [ChainRows(p.coordinate, p.energy, p.order, tau) for p, tau in zip(around, taus, strict=True)]
+    theirs = curve_of(join(runs, [100] * len(runs), np.random.default_rng(1), 4, bins_per_spread=1e9), targets, 512)
     # Theirs weighs the chains by other tau_int: the difference is well below the error.
     assert ours.chi == pytest.approx(theirs.chi, abs=0.6 * float(np.mean(ours.chi_error)))
     assert ours.order == pytest.approx(theirs.order, abs=0.6 * float(np.mean(ours.order_error)))

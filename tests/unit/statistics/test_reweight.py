@@ -35,8 +35,9 @@ def combine(runs, rng=1, n_bootstrap=100):
     chains = []
     for run in sorted(runs, key=lambda run: run.beta):
         tau = max(gamma_method(run.action).tau_int, gamma_method(run.observable).tau_int)
-        chains.append(ChainRows(run.beta, run.action, run.observable, tau, block_length(tau, run.action.size)))
-    return join(chains, np.random.default_rng(rng), n_bootstrap)
+        chains.append(ChainRows(run.beta, run.action, run.observable, tau))
+    blocks = [block_length(chain.tau, chain.energy.size) for chain in chains]
+    return join(chains, blocks, np.random.default_rng(rng), n_bootstrap)
 
 
 def reweight(joint, betas, *, spatial_volume):
@@ -111,8 +112,8 @@ def oracle(betas, counts, energies):
 
 def independent(runs, bins_per_spread, n_replicas=0):
     """The runs joined as samples without memory, which is how pymbar takes them."""
-    chains = [ChainRows(r.beta, r.action, r.observable, 0.5, 1) for r in runs]
-    return join(chains, np.random.default_rng(1), n_replicas, bins_per_spread)
+    chains = [ChainRows(r.beta, r.action, r.observable, 0.5) for r in runs]
+    return join(chains, [1] * len(chains), np.random.default_rng(1), n_replicas, bins_per_spread)
 
 
 def test_free_energies_match_theory_and_pymbar_expectations_match_ours():
@@ -258,7 +259,7 @@ def test_rows_at_the_ends_weigh_as_much_as_the_bins_they_are_in():
     rng = np.random.default_rng(8)
     energy = rng.normal(5600.0, 50.0, size=4000)
     energy[:40] = np.linspace(5400.0, 5401.9, 40)  # one bin, with rows on both sides of its mean
-    joint = join([ChainRows(5.57, energy, energy.copy(), 0.5, 10)], np.random.default_rng(1))
+    joint = join([ChainRows(5.57, energy, energy.copy(), 0.5)], [10], np.random.default_rng(1))
     for beta in (5.56, 5.57, 5.58):
         weight = joint.row_weights(energy, beta)
         rows, first = joint.weigh(energy, (np.ones(energy.size), energy), np.array([beta]))[:, 0]
@@ -269,7 +270,9 @@ def test_rows_at_the_ends_weigh_as_much_as_the_bins_they_are_in():
 def test_samples_that_others_would_have_carry_what_they_carry_where_they_are_those_that_there_are():
     """Twice the samples carry twice as much, those elsewhere less, and none carry nothing."""
     runs = harmonic_runs(3, n=4000)
-    joint = join([ChainRows(r.beta, r.action, r.observable, 0.5, 50) for r in runs], np.random.default_rng(1))
+    joint = join(
+        [ChainRows(r.beta, r.action, r.observable, 0.5) for r in runs], [50] * len(runs), np.random.default_rng(1)
+    )
     at, betas, counts = 1.06, [r.beta for r in runs], [4000.0] * len(runs)
     own = joint.n_effective_of(at, betas, counts)
     assert own == pytest.approx(joint.n_effective(np.array([at]))[0], rel=0.02)

@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
 
-from .selection import block_lengths, clusters, prepare
-from .series import PointSeries
+from .selection import PointSeries, block_lengths, clusters, prepare
 
 Floats = NDArray[np.float64]
 REPLICAS = 60
@@ -39,7 +38,7 @@ def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -
     rng = np.random.default_rng([seed, len(usable)])
     parts = [TransitionCurve(np.zeros(0, np.int64), *[np.zeros(0)] * 7)]
     for kept in clusters(usable):
-        joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
+        joint = join(kept, block_lengths(kept), rng, REPLICAS)
         margin = BEYOND / joint.spread
         inside = wanted[(wanted >= joint.coordinates[0] - margin) & (wanted <= joint.coordinates[-1] + margin)]
         inside = inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside

@@ -27,8 +27,7 @@ from metalforge.core import one_thread
 from metalforge.statistics import NotLocated
 
 from .phases import Shape, crossings, shape_at
-from .selection import MeasuredChain, neighbours, overlap
-from .series import PointSeries
+from .selection import MeasuredChain, PointSeries, neighbours, overlap
 from .transition import Located, Transition, locate
 
 Floats = NDArray[np.float64]

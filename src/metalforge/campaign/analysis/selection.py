@@ -8,6 +8,7 @@ nothing for disagreeing with the rest: at a first-order point that is the physic
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,8 +17,7 @@ from numpy.typing import NDArray
 from metalforge.core import Observation, SpecError
 from metalforge.statistics import MIN_OVERLAP, ChainRows, NotLocated, pair_overlap, pooled_tau
 
-from .series import PointSeries
-
+System = tuple[int, ...]
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 20
 """Rows below which a chain is not looked at."""
@@ -36,6 +36,30 @@ OBSERVED_TAU = 6.0
 """Rows, in tau_int, below which it is told nothing: three independent samples have no variance worth a name."""
 
 
+class PointSeries(NamedTuple):
+    """The measured rows of one chain, after its warm-up: E, and the order parameter whose fluctuations are looked at.
+
+    A configuration has the weight exp(-coordinate E) times what does not depend on the coordinate; chi is `volume`
+    times the variance of the order parameter.
+    """
+
+    coordinate: float
+    system: System
+    energy: Floats
+    order: Floats
+    volume: int
+    start: str = ""
+    """Where the chain began, where that is known."""
+    chain: str = ""
+    """What the chain is called, where it has a name."""
+    order_name: str = "the order parameter"
+    """How `order` is called in sentences."""
+
+    def up_to(self, rows: int | None) -> "PointSeries":
+        """Return the first rows of it; None is all."""
+        return self._replace(energy=self.energy[:rows], order=self.order[:rows])
+
+
 class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chain that was not used, and why."""
 
@@ -45,24 +69,12 @@ class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeasuredChain:
-    """One chain: E and the order parameter in every row, the longer of their tau_int, chi and its error."""
+class MeasuredChain(ChainRows):
+    """A chain with the longer of its tau_int, chi and its error."""
 
     point: PointSeries
-    energy: Floats
-    order: Floats
-    tau: float
     chi: float
     chi_error: float
-
-    @property
-    def coordinate(self) -> float:
-        """Where the chain is."""
-        return self.point.coordinate
-
-    def rows(self, block: int = 1) -> ChainRows:
-        """Return the chain as reweighting takes it."""
-        return ChainRows(self.coordinate, self.energy, self.order, self.tau, block)
 
     def remembering(self, tau: float) -> "MeasuredChain":
         """Return the chain with another tau_int, and the error of chi that goes with it."""
@@ -101,7 +113,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     for point, energy, order, of_energy, of_order in zip(kept, energies, orders, tau_energy, tau_order, strict=True):
         tau = float(max(of_energy, of_order))
         chi, error = measured_chi(order, point.volume, tau)
-        chain = MeasuredChain(point, energy, order, tau, chi, error)
+        chain = MeasuredChain(point.coordinate, energy, order, tau, point, chi, error)
         if energy.size < FEWEST_TAU * tau:
             left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
         elif np.ptp(energy) == 0 or np.ptp(order) == 0:

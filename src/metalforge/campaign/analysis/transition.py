@@ -39,8 +39,7 @@ from metalforge.statistics import (
 
 from .agreement import Pulls, pulls_of
 from .phases import remembering
-from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
-from .series import PointSeries, System
+from .selection import LeftOutChain, MeasuredChain, PointSeries, System, block_lengths, clusters, prepare
 
 Floats = NDArray[np.float64]
 REACH = 6.0
@@ -137,14 +136,14 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
     chains, apart = _cluster(usable)
     span = f"the cluster at {chains[0].coordinate:g} .. {chains[-1].coordinate:g}"
     left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
-    coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
+    coarse = join(chains, [chain.energy.size for chain in chains], rng)
     grid = _search_grid(coarse, coarse.coordinates[0], coarse.coordinates[-1])
     curve_there = variance(coarse.moments(grid))[0]
     top = int(np.argmax(curve_there))
     near = [chain for chain in chains if abs(chain.coordinate - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
     near, tracks, tau_known = remembering(coarse, near, float(grid[top]), half_width(grid, curve_there, top))
-    joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
+    joint = join(near, block_lengths(near), rng, n_bootstrap)
     pulls = pulls_of(joint, near, tracks)
     found = _peak(joint, near, left, n_bootstrap, tau_known, pulls)
     _refuse_higher(apart, found)
@@ -240,10 +239,7 @@ def _scatter(joint: Joint, chains: Sequence[MeasuredChain], result: float, pulls
     carrying = np.flatnonzero(shares > CARRIES)
     if carrying.size < 2:
         return 1.0
-    if pulls.share is None:
-        found = joint.pulls([chain.rows() for chain in chains])
-    else:
-        found = np.array([pulls.energy, pulls.order, pulls.share])
+    found = joint.pulls(chains) if pulls.share is None else np.array([pulls.energy, pulls.order, pulls.share])
     dof = carrying.size - 1
     worst = float(np.max(np.sum(found[:, carrying] ** 2, axis=1)))
     return float(np.sqrt(worst / dof)) if worst > chdtri(dof, BY_CHANCE / len(found)) else 1.0

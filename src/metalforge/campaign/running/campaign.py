@@ -363,7 +363,7 @@ class Campaign(Closing):
             tools = Tools(
                 spec=spec,
                 files=self.files,
-                monitor=Monitor(spec.warmup, early=spec.ends_warm_up_early),
+                monitor=Monitor(spec.warmup),
                 engine=engines.get(substrate, self._lanes[0].engine),
                 checks=arrangement.checks,
             )

@@ -34,13 +34,13 @@ class WarmUpVerdict(NamedTuple):
 class Monitor:
     """Looks at warm-ups by one policy."""
 
-    def __init__(self, policy: WarmUpPolicy, *, early: bool = True) -> None:
-        self.policy, self.early = policy, early
+    def __init__(self, policy: WarmUpPolicy) -> None:
+        self.policy = policy
 
     def due(self, updates: int) -> bool:
         """Return whether a warm-up of so many updates (without cheap ones) is looked at."""
         beyond = updates - self.policy.shortest
-        return self.early and beyond >= 0 and beyond % LOOK_EVERY == 0
+        return self.policy.early and beyond >= 0 and beyond % LOOK_EVERY == 0
 
     def look(self, energy: Sequence[float], order: Sequence[float]) -> WarmUpVerdict:
         """Return the verdict on the series of a warm-up so far."""

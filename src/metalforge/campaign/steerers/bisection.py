@@ -32,11 +32,12 @@ class Bisection(HistorySteerer):
         chosen: list[Suggestion] = []
         while len(chosen) < n:
             low, high = self._bracket()
-            ends = [b for b in (history.low, history.high) if not self._there(b, taken)]
+            there = (*history.measured, *taken)
+            ends = [b for b in (history.low, history.high) if not any(history.same(b, other) for other in there)]
             if ends:
                 found = Suggestion(coordinate=ends[0], reason="an end of the range: on which side of zero it is")
             elif high - low > NEAR * history.width:
-                inside = [b for b in (*history.measured, *taken) if low < b < high]
+                inside = [b for b in there if low < b < high]
                 coordinate = find_largest_gaps(inside, low, high, 1)[0]
                 reason = f"halves what is between {low:.4f} (below zero) and {high:.4f} (above)"
                 found = Suggestion(coordinate=coordinate, reason=reason, score=high - low)
@@ -71,6 +72,3 @@ class Bisection(HistorySteerer):
         above = [one.coordinate for one in seen if one.value > 0]
         low, high = max(below, default=history.low), min(above, default=history.high)
         return min(low, high), max(low, high)
-
-    def _there(self, coordinate: float, taken: Sequence[float]) -> bool:
-        return any(self.history.same(coordinate, other) for other in (*self.history.measured, *taken))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
-from typing import NamedTuple, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,22 +51,14 @@ class Spool:
         weakref.finalize(self, os.close, self._file)
 
 
-class _Chunk(NamedTuple):
-    """Rows in the file: the number of the first, how many, and where they begin there."""
-
-    first: int
-    rows: int
-    place: int
-
-
 class Column(Sequence[float]):
     """Numbers by row; slices are lists, `array` and NumPy have them as an array."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[tuple[int, int, int]] = []
+        """Rows in the file: the number of the first, how many, and where they begin there; `_kept` of them all."""
         self._kept = 0
-        """Rows in the file."""
         self._tail = array("d")
 
     def extend(self, numbers: Iterable[float]) -> None:
@@ -85,7 +77,7 @@ class Column(Sequence[float]):
         return other
 
     def _keep(self, rows: int) -> None:
-        self._chunks.append(_Chunk(self._kept, rows, self._spool.put(self._tail[:rows].tobytes())))
+        self._chunks.append((self._kept, rows, self._spool.put(self._tail[:rows].tobytes())))
         self._kept += rows
         del self._tail[:rows]
 
@@ -107,17 +99,11 @@ class Column(Sequence[float]):
         other._tail = array("d", self.array().tobytes())
         return other
 
-    @overload
-    def __getitem__(self, key: int) -> float: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[float]: ...
-    def __getitem__(self, key: int | slice) -> float | list[float]:
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            numbers: list[float] = self.array(key.start or 0, key.stop)[:: key.step].tolist()
-            return numbers
+            return self.array(key.start or 0, key.stop)[:: key.step].tolist()
         at = range(len(self))[key]
-        kept = self._kept
-        return self._tail[at - kept] if at >= kept else float(self.array(at, at + 1)[0])
+        return self._tail[at - self._kept] if at >= self._kept else float(self.array(at, at + 1)[0])
 
     def __len__(self) -> int:
         return self._kept + len(self._tail)

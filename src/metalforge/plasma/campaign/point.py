@@ -66,7 +66,7 @@ class PlasmaPoint(PointChain):
         if self._is_decided("segments"):
             return
         whole = self._wanted.start == "two-phase"  # whose stages belong together
-        early = self._spec.ends_warm_up_early and self.run.warmup.done >= self._spec.warmup.shortest
+        early = self._spec.warmup.early and self.run.warmup.done >= self._spec.warmup.shortest
         if whole or not early or self.rows <= self._known.rows:
             return
         off = self.run.log.columns["restless"][-1]
