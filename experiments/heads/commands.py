@@ -13,7 +13,7 @@ import typer
 
 from experiments.corpora import PARTS
 from experiments.markdown import made_page
-from experiments.plasma_heads import evaluation as plasma
+from experiments.plasma_heads import study as plasma
 from metalforge.campaign.running.lanes import engine_here
 from metalforge.cli.output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 from metalforge.conductor.plasma import LAYOUT

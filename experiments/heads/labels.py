@@ -151,9 +151,11 @@ class Labeller:
     def length(self, chain: ChainRecord) -> int | None:
         """Return the first update from which a chain stays in its bands; None where it never does, or none is known."""
         name, found, kind = chain.entry.name, self.known(chain.entry), chain.entry.algorithm
+        if found is None:
+            return None
         if name not in self._lengths:
-            seen, bands = (chain.column("plaquette"), chain.loop), found and (found.plaquette, found.loop)
-            self._lengths[name] = first_inside(seen, bands, WINDOW[kind], STAYS[kind]) if bands else None
+            seen, bands = (chain.column("plaquette"), chain.loop), (found.plaquette, found.loop)
+            self._lengths[name] = first_inside(seen, bands, WINDOW[kind], STAYS[kind])
         return self._lengths[name]
 
     def known(self, entry: ChainEntry) -> Equilibrium | None:

@@ -21,6 +21,7 @@ from .corpus import chain_entries as entries
 from .corpus import corpus_of as corpus
 from .evaluation import PeakScore, evaluate, peak_study
 from .labels import Example, Labeller, context_of, examples, jittered
+from .predictions import layout_of
 from .training import reservoir, train_heads
 from .transition_fit import LatticePeak, peaks_of
 
@@ -74,6 +75,8 @@ def judge(
     made: Corpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
 ) -> tuple[HeadsEvaluation, list[TextTable]]:
     """Return what a network is worth on test chains, and its tables; trained anew without weights."""
+    if weights is not None:
+        layout_of(weights)  # refused here, before the long part, where there are no heads
     chains = LabelledCorpus.of(made)
     lessons = chains.lessons
     if weights is None:

@@ -24,10 +24,9 @@ their errors, 0.68 and 0.95 where errors are right.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -44,8 +43,6 @@ from metalforge.conductor.plasma import (
 from metalforge.conductor.scores import CouplingInterval, skill_interval
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.core.pages import Paragraphs, TextTable
-from metalforge.core.schema import HeadLayout
 from metalforge.plasma.replicas import FEWEST_SEGMENTS
 from metalforge.plasma.transport import transport
 from metalforge.reservoir.weights import EsnWeights
@@ -60,15 +57,11 @@ from .baselines import (
     two_numbers,
     window_numbers,
 )
-from .corpus import PLASMA_GRIDS as GRIDS
 from .corpus import PlasmaCorpus, PlasmaRecord
-from .corpus import plasma_entries as entries
-from .corpus import record_plasma as record
 from .training import (
     ROUTES,
     Fitted,
     Route,
-    heads_of,
     inputs_of,
     labels_of,
     ridge_by_point,
@@ -137,9 +130,6 @@ class TransportEvaluation(TransportScores, frozen=True, kw_only=True, forbid_unk
     corpus_sha256: str
 
 
-__all__ = ["GRIDS", "KIND", "TITLE", "UNIT", "corpus", "entries", "judge", "record", "train"]
-
-TITLE, UNIT, KIND = "Transport heads on held-out state points", "atom_steps", PlasmaCorpus
 MOST_SEEN = 2.0
 """The largest kappa that `T3` is fitted to, where there are runs beyond it."""
 
@@ -407,35 +397,6 @@ def weighed_with(head: Gauss, value: Doubles, error: Doubles) -> tuple[Doubles, 
     return (value / error**2 + head.value / head.error**2) / weight, 1 / np.sqrt(weight)
 
 
-_notes = Paragraphs(Path(__file__).with_name("notes.toml"))
-
-
-def corpus(grid: str, seed: int, runs: Iterable[PlasmaRecord]) -> PlasmaCorpus:
-    """Return the runs of a grid as a corpus."""
-    return PlasmaCorpus(grid=grid, records=tuple(runs))
-
-
-def train(made: PlasmaCorpus, layout: HeadLayout, seed: int) -> tuple[EsnWeights, list[dict[str, Any]]]:
-    """Return weights with the two transport heads, and how each was fitted."""
-    runs = made.part("train")
-    weights, fitted = train_transport(runs, seed=seed)
-    fits = [
-        {"name": name, "ridge": fit.ridge, "share": fit.share, "runs": len(runs), "noise": fit.noise}
-        for name, fit in zip(HEADS, fitted, strict=True)
-    ]
-    return weights, fits
-
-
-def judge(
-    made: PlasmaCorpus, layout: HeadLayout, weights: EsnWeights | None, seed: int
-) -> tuple[TransportEvaluation, list[TextTable]]:
-    """Return what heads are worth on test runs, and their tables; trained anew without weights."""
-    runs, _ = parts_of(made)
-    heads = train_transport(runs, seed=seed) if weights is None else heads_of(weights, runs)
-    found = evaluate_transport(made, heads, seed=seed)
-    return found, transport_tables(found)
-
-
 def evaluate_transport(
     corpus: PlasmaCorpus, heads: Fitted, *, seed: int = 1, routes: Sequence[Route] = ROUTES
 ) -> TransportEvaluation:
@@ -448,47 +409,3 @@ def evaluate_transport(
         test_seeds=tuple(sorted({run.entry.seed for run in test})),
         corpus_sha256=corpus.sha256,
     )
-
-
-def transport_tables(found: TransportEvaluation) -> list[TextTable]:
-    """Return all tables."""
-    study = found.study
-    figures = {"seeds": ", ".join(map(str, found.test_seeds)), "study": study, "on": study.tested_on}
-    scores = [
-        {
-            "task": s.task,
-            "head": s.head,
-            "route": s.route,
-            "off by": _percent(s.rms),
-            "strongest baseline": f"{_percent(s.baseline)} ({s.baseline_name})",
-            "skill": str(s.skill),
-            "points": str(s.points),
-            "runs": str(s.runs),
-            "trusted": ("yes" if s.trusted else "no") if s.task == "T1" else "",
-        }
-        for s in study.scores
-    ]
-    rivals = [
-        {"task": b.task, "head": b.head, "baseline": b.baseline, "off by": _percent(b.rms)} for b in study.baselines
-    ]
-    stops = [
-        {
-            "target": f"{100 * s.target:g} %",
-            "rule": s.rule,
-            "runs": str(s.runs),
-            "reached": str(s.reached),
-            "mean time": f"{s.time:.0f}",
-            "atom-steps": f"{s.atom_steps:.3g}",
-            "saved": f"{100 * s.saved:.0f} %",
-            "within 1 error": f"{s.coverage_68:.2f}",
-            "within 2": f"{s.coverage_95:.2f}",
-            "off by": _percent(s.rms),
-        }
-        for s in found.stops
-    ]
-    parts = (("Heads", "heads", scores), ("Baselines", "baselines", rivals), ("When to stop", "stops", stops))
-    return [TextTable.of(title, _notes(f"{group}.note", **figures), rows) for title, group, rows in parts]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

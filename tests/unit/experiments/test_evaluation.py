@@ -10,7 +10,7 @@ import pytest
 from experiments.heads.baselines import baselines_for
 from experiments.heads.evaluation import evaluate, peak_study
 from experiments.heads.predictions import ROUTES, predictions
-from experiments.heads.study import HeadsEvaluation, LabelledCorpus
+from experiments.heads.study import HeadsEvaluation, LabelledCorpus, judge
 from experiments.heads.training import label_rows, reservoir, train_heads
 from experiments.heads.transition_fit import fit_curve, peaks_of, without
 from metalforge.conductor.curves import transition_of
@@ -109,6 +109,11 @@ def test_a_head_that_repeats_the_truth_is_trusted_and_one_that_denies_it_is_not(
 def test_training_and_test_chains_must_not_share_couplings(trained, chains):
     with pytest.raises(SpecError, match="share"):
         evaluate(trained, chains.train, chains.train)
+
+
+def test_weights_without_heads_are_refused(made):
+    with pytest.raises(SpecError, match="heads train"):
+        judge(made, CONDUCTOR_11, reservoir(1, units=16), 1)
 
 
 def test_intervals_draw_clusters():

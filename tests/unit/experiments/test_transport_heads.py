@@ -16,9 +16,9 @@ from experiments.plasma_heads.evaluation import (
     evaluate_transport,
     parts_of,
     progress_of,
-    transport_tables,
     weighed_with,
 )
+from experiments.plasma_heads.study import transport_tables
 from experiments.plasma_heads.training import (
     RIDGES,
     ROUTES,
