@@ -65,7 +65,7 @@ def served(directories: list[Path]) -> Iterator[OpenPage]:
     try:
         yield opened
     finally:
-        opened.server.should_exit = True
+        opened.should_exit = True
         thread.join()
         opened.listening.close()
 

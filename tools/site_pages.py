@@ -123,7 +123,7 @@ def _cell(text: object) -> str:
 
 def spec_page() -> str:
     """Return the reference of a campaign's spec: every field with its meaning, unit and default."""
-    from metalforge.campaign.report.spec_text import NOTES, TABLES, Note
+    from metalforge.campaign.report.spec_text import NOTES, TABLES
     from metalforge.campaign.spec import CampaignSpec
     from metalforge.campaign.theory import find_theory, theory_names
 
@@ -135,9 +135,9 @@ def spec_page() -> str:
     top = [one for one in msgspec.structs.fields(CampaignSpec) if one.name in NOTES]
     parts += ["## Top of the file", _fields_table((one, NOTES[one.name]) for one in top)]
     for theory in map(find_theory, theory_names()):
-        notes = {name: Note(*said) for name, said in theory.notes().items()}
+        notes = theory.notes()
         fields = msgspec.structs.fields(theory)
-        parts += [f"## [{theory.table()}]", notes[""].text]
+        parts += [f"## [{theory.table()}]", notes[""][0]]
         parts.append(_fields_table((one, notes[one.name]) for one in fields))
     for name, about in TABLES.items():
         kind = next(one.type for one in msgspec.structs.fields(CampaignSpec) if one.name == name)
@@ -148,7 +148,9 @@ def spec_page() -> str:
 
 def _fields_table(fields: Iterator[tuple[Any, Any]]) -> str:
     rows = ["| field | default | unit | meaning |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{one.name}` | {_default(one)} | {_cell(note.unit)} | {_cell(note.text)} |" for one, note in fields]
+    rows += [
+        f"| `{one.name}` | {_default(one)} | {_cell(' '.join(unit))} | {_cell(text)} |" for one, (text, *unit) in fields
+    ]
     return "\n".join(rows)
 
 

@@ -100,6 +100,6 @@ def served(*directories, **options):
     try:
         yield Page(opened)
     finally:
-        opened.server.should_exit = True
+        opened.should_exit = True
         thread.join()
         opened.listening.close()

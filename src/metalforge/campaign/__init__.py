@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .findings import ERROR_ITEM, Analysis, finding
     from .replanning import Counterfactual, counterfactual
     from .report import sections
-    from .report.downloads import csv_text
     from .report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
     from .report.figure_data import (
         ChainHistory,

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
 
 import uvicorn
 
@@ -25,14 +24,30 @@ SHORTEST_TOKEN = 16
 STREAMS_END_S = 2
 
 
-class PageServer(uvicorn.Server):
-    """A server that says when it answers, and lets its streams end before it waits for them."""
+class OpenPage(uvicorn.Server):
+    """A page that is ready to be served: `address` is where it is, `token` opens it.
 
-    def __init__(self, config: uvicorn.Config, page: Server) -> None:
+    It says when it answers, and lets its streams end before it waits for them.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, page: Server, listening: socket.socket, address: str, token: str
+    ) -> None:
         super().__init__(config)
         self._page = page
+        self.listening = listening
+        self.address, self.token = address, token
         self.when_ready: Callable[[], object] = lambda: None
         """Called when requests are answered."""
+
+    @property
+    def link(self) -> str:
+        """The address that opens it."""
+        return f"{self.address}?token={self.token}"
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until somebody says that it is enough."""
+        super().run(sockets or [self.listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin."""
@@ -44,24 +59,6 @@ class PageServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._page.close()
         await super().shutdown(sockets)
-
-
-class OpenPage(NamedTuple):
-    """A page that is ready to be served: where it is, the token, and the server that will."""
-
-    address: str
-    token: str
-    server: PageServer
-    listening: socket.socket
-
-    @property
-    def link(self) -> str:
-        """The address that opens it."""
-        return f"{self.address}?token={self.token}"
-
-    def run(self) -> None:
-        """Serve until somebody says that it is enough."""
-        self.server.run(sockets=[self.listening])
 
 
 def open_page(
@@ -100,7 +97,7 @@ def open_page(
         ws="none",
     )
     name = f"[{host}]" if ":" in host else host
-    return OpenPage(f"http://{name}:{port}/", token, PageServer(config, server), listening)
+    return OpenPage(config, server, listening, f"http://{name}:{port}/", token)
 
 
 def is_loopback(host: str) -> bool:
@@ -147,7 +144,7 @@ def serve(
             (say or _tell)("".join(f"{line}\n" for line in _said(page, host, own_token=token_file is not None)))
             until_the_end.enter_context(_shown(page.link, browser))
 
-        page.server.when_ready = ready
+        page.when_ready = ready
         page.run()
 
 

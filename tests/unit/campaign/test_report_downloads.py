@@ -33,8 +33,11 @@ def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     text = (tmp_path / "curves.csv").read_text()
     curves = curves_of(state)
     table = list(csv.DictReader(io.StringIO(text)))
-    for name in ("coordinate", "segment", "order", "chi", "chi_error", "b4"):
-        assert [float(row[name]) for row in table] == [x for found in curves.values() for x in getattr(found, name)]
+    points = [row for row in table if row["what"] == "point"]
+    assert {row["chain"]: float(row["beta"]) for row in points} == {c.id: c.coordinate for c in state.chains.values()}
+    table = [row for row in table if row["what"] == "curve"]
+    for column, name in (("beta", "coordinate"), *((n, n) for n in ("segment", "order", "chi", "chi_error", "b4"))):
+        assert [float(row[column]) for row in table] == [x for found in curves.values() for x in getattr(found, name)]
     assert [row["system"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.coordinate]
     assert len(table) > 100
 

@@ -16,14 +16,14 @@ many rows in equilibrium, not its own: a drift would look like a long memory and
 """
 
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
-from metalforge.campaign.store.records import Decided
+from metalforge.campaign.store.records import Assigned, Decided
 from metalforge.campaign.theory import Theory
 from metalforge.core import PEAK_HEAD
 from metalforge.statistics import gamma_method
@@ -106,21 +106,17 @@ class WarmUpCheck(NamedTuple):
 
 def otherwise(state: CampaignState) -> list[Otherwise]:
     """Return every decision that heads took part in beside that of the baselines, in order of time."""
-    entries = []
+    entries, began = [], state.opened.at
     for visit in state.visits:
         if visit.head:
             at = "no visit" if visit.baseline is None else f"a visit at {visit.baseline:.5g}"
             entries.append(
                 Otherwise(
-                    seconds=visit.at - state.opened.at,
+                    **_about(visit, began),
                     what="visit",
-                    by=visit.by,
-                    head=visit.head,
-                    chain=visit.chain,
                     trusted=True,
                     head_said=None,
                     decided=visit.coordinate,
-                    baseline=visit.baseline,
                     unit=state.spec.theory.coordinate,
                     differs=visit.by_head,
                     text=f"{at} without the head's answer",
@@ -131,21 +127,22 @@ def otherwise(state: CampaignState) -> list[Otherwise]:
             decided = length.value if length.trusted else length.baseline
             entries.append(
                 Otherwise(
-                    seconds=length.at - state.opened.at,
+                    **_about(length, began),
                     what=length.what,
-                    by=length.by,
-                    head=length.head,
-                    chain=length.chain,
                     trusted=bool(length.trusted),
                     head_said=length.value,
                     decided=decided,
-                    baseline=length.baseline,
                     unit=UPDATES,
                     differs=decided != length.baseline,
                     text=length.done or length.reason,
                 )
             )
     return sorted(entries, key=lambda entry: entry.seconds)
+
+
+def _about(taken: Assigned | Decided, began: float) -> dict[str, Any]:
+    names = ("by", "head", "chain", "baseline")
+    return {"seconds": taken.at - began} | {name: getattr(taken, name) for name in names}
 
 
 def decision_counts(state: CampaignState) -> list[tuple[str, str, int, int]]:

@@ -18,7 +18,6 @@ from metalforge.campaign.theory import System
 from .words import system_name
 
 ROWS, CURVES = "rows.csv", "curves.csv"
-CURVE_COLUMNS = ("coordinate", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
 POINTS = 201
 """Values of the coordinate on a curve."""
 

@@ -10,7 +10,7 @@ from . import sections, sections_of_run
 from .downloads import CURVES, ROWS, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all, draw_main
-from .html import Raw, data_address, document, image, link, paragraph, table
+from .html import Raw, data_address, document, image, link, paragraph, section, table
 from .parts import ComparedCampaign, compared_campaign
 from .result import Results
 from .words import say, system_text
@@ -59,7 +59,7 @@ def page_of(shown: Results, drawn: Sequence[Drawn], beside: Sequence[ComparedCam
         sections_of_run.energy_section(shown),
         sections_of_run.efficiency_section(shown, figures),
         sections_of_run.checks_section(shown),
-        report.definitions(shown.spec),
+        section("Definitions", table(("", ""), list(report.definitions(shown.spec).items()))),
         sections_of_run.provenance_section(shown),
         f"<footer>{paragraph(say('sections.footer'))}</footer>",
     ]

@@ -170,9 +170,25 @@ class Report(ABC):
         """Return what is known of what is looked for, before anything runs."""
         return ()
 
-    @abstractmethod
     def curves_csv(self, shown: Results) -> str:
-        """Return the curves as CSV."""
+        """Return the main figure as CSV: points, and curves, where no line is drawn from one `segment` to the next."""
+        coordinate, *names = shown.words.columns
+        picks = {pick: name for pick, name in zip(("order", "chi"), names, strict=True) if name}
+        if shown.theory.target == "peak":
+            picks["b4"] = "b4"
+        errors = [f"{name}{error}" for name in picks.values() for error in ("", "_error")]
+        rows: list[tuple[object, ...]] = []
+        for system in self.figure(shown).systems:
+            name, curve = system_name(system.system), system.curve
+            for point in system.points:
+                found = [getattr(point, pick, None) for pick in picks]
+                values = [number for one in found for number in ((one.mean, one.error) if one else ("", ""))]
+                rows.append((name, "point", point.chain, "", point.coordinate, *values))
+            if curve is not None:
+                columns = [getattr(curve, f"{pick}{error}") for pick in picks for error in ("", "_error")]
+                along = zip(curve.segment, curve.coordinate, *columns, strict=True)
+                rows += [(name, "curve", "", *numbers) for numbers in along]
+        return downloads.csv_text(("system", "what", "chain", "segment", coordinate, *errors), rows)
 
     @abstractmethod
     def figure(self, shown: Results) -> TransitionFigure:
@@ -192,9 +208,9 @@ class Report(ABC):
     ) -> list[str]:
         """Return the sections of the page about physics."""
 
-    def definitions(self, spec: CampaignSpec) -> str:
-        """Return the section of definitions."""
-        return ""
+    def definitions(self, spec: CampaignSpec) -> dict[str, str]:
+        """Return what the numbers are, by name."""
+        return {}
 
 
 class PeakReport(Report):
@@ -211,18 +227,6 @@ class PeakReport(Report):
     def published(self, state: CampaignState) -> tuple[PublishedPlace, ...]:
         """Return where others found the peak, within the range."""
         return ()
-
-    def curves_csv(self, shown: Results) -> str:
-        """Return the curves of all systems with their errors; no line is drawn from one `segment` to the next.
-
-        `order` is the order parameter.
-        """
-        rows = (
-            (system_name(system), *values)
-            for system, found in shown.curves.items()
-            for values in zip(*(getattr(found, name) for name in downloads.CURVE_COLUMNS), strict=True)
-        )
-        return downloads.csv_text(("system", *downloads.CURVE_COLUMNS), rows)
 
     def figure(self, shown: Results) -> TransitionFigure:
         """Return the order parameter and chi along the coordinate."""
@@ -294,17 +298,15 @@ class PeakReport(Report):
         """Return what is to be known to read the table of chains."""
         return ""
 
-    def definitions(self, spec: CampaignSpec) -> str:
+    def definitions(self, spec: CampaignSpec) -> dict[str, str]:
         """Return what the numbers of a peak are."""
         order, words = spec.theory.order, spec.theory.words
         known = {"order": order.text, "volume": order.volume, "kind": words.system, "update": words.update}
-        known["coordinate"] = words.coordinate
         names = {
-            "order": "order parameter",
-            "chi": "susceptibility",
-            "peak": words.found,
-            "b4": "B4",
+            "order parameter": "order",
+            "susceptibility": "chi",
+            words.found: "peak",
+            "B4": "b4",
             "tau_int": "tau_int",
         }
-        rows = [(name, say(f"definitions.{key}", **known)) for key, name in names.items()]
-        return html.section("Definitions", html.table(("", ""), rows))
+        return {name: say(f"definitions.{key}", coordinate=words.coordinate, **known) for name, key in names.items()}

@@ -4,7 +4,7 @@ from importlib.resources import files
 from math import isnan
 from textwrap import TextWrapper
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import tomli_w
@@ -21,13 +21,6 @@ HEADER = """\
 COMMENT = TextWrapper(118, "# ", "# ", break_long_words=False, break_on_hyphens=False)
 
 
-class Note(NamedTuple):
-    """What a field means, and its unit where it is a number."""
-
-    text: str
-    unit: str = ""
-
-
 _TEXT = msgspec.toml.decode(
     files(__package__).joinpath("spec_text.toml").read_bytes(), type=dict[str, dict[str, tuple[str, ...]]]
 )
@@ -36,19 +29,19 @@ _NAMES = {
     "steerers": ", ".join(steerer_names()),
 }
 TABLES = {name: text for name, (text,) in _TEXT["tables"].items()}
-NOTES = {path: Note(text.format(**_NAMES), *unit) for path, (text, *unit) in _TEXT["fields"].items()}
-"""What is said about every field, by its path, in `spec_text.toml`; a test asserts that none is missing."""
+NOTES = {path: (text.format(**_NAMES), *unit) for path, (text, *unit) in _TEXT["fields"].items()}
+"""What every field means, and its unit if it has one, by its path; a test asserts that none is missing."""
 
 
 def spec_text(spec: CampaignSpec) -> str:
     """Return the spec as TOML with a comment for every field; it reads back as the same spec."""
     lines = [HEADER]
-    tables: list[tuple[str, msgspec.Struct, str, dict[str, Note]]] = []
+    tables: list[tuple[str, msgspec.Struct, str, dict[str, tuple[str, ...]]]] = []
     for field in msgspec.structs.fields(spec):
         value = getattr(spec, field.name)
         if isinstance(value, Theory):
-            notes = {name: Note(*said) for name, said in value.notes().items()}
-            tables.append((value.table(), value, notes.pop("").text, notes))
+            notes = dict(value.notes())
+            tables.append((value.table(), value, notes.pop("")[0], notes))
         elif isinstance(value, msgspec.Struct):
             own = {name.partition(".")[2]: note for name, note in NOTES.items() if name.startswith(f"{field.name}.")}
             tables.append((field.name, value, TABLES[field.name], own))
@@ -57,19 +50,19 @@ def spec_text(spec: CampaignSpec) -> str:
     for name, table, about, notes in tables:
         lines += ["", *COMMENT.wrap(about), f"[{name}]"]
         for field in msgspec.structs.fields(table):
-            note = notes.get(field.name, Note(field.name.replace("_", " ")))
+            note = notes.get(field.name, (field.name.replace("_", " "),))
             lines += _field(f"{name}.{field.name}", note, field, getattr(table, field.name))
     return "\n".join(lines) + "\n"
 
 
-def _field(path: str, note: Note, field: msgspec.structs.FieldInfo, value: Any) -> list[str]:
-    about = [note.unit] if note.unit else []
+def _field(path: str, note: tuple[str, ...], field: msgspec.structs.FieldInfo, value: Any) -> list[str]:
+    text, *about = note
     if choices := _choices(field.type):
         about.append("one of " + ", ".join(_value(choice) for choice in choices))
     about.append("default: " + _default(path, field))
     name = field.name
     assignment = f"# {name} =" if value is None else f"{name} = {_value(value)}"
-    return [*COMMENT.wrap(f"{note.text} ({'; '.join(about)})"), assignment]
+    return [*COMMENT.wrap(f"{text} ({'; '.join(about)})"), assignment]
 
 
 def _default(path: str, field: msgspec.structs.FieldInfo) -> str:

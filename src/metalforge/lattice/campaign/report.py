@@ -131,17 +131,17 @@ class LatticeReport(PeakReport):
         names = {name for chain in shown.chains for name in chain.values}
         return "".join(say(f"sections.{name}") for name in ("delta_h", "cg_iterations") if name in names)
 
-    def definitions(self, spec: CampaignSpec) -> str:
+    def definitions(self, spec: CampaignSpec) -> dict[str, str]:
         """Return the action, one update, the observables."""
         lattice = lattice_of(spec)
         energy = say("definitions.energy") if lattice.action == "wilson" else ""
-        rows = [
-            ("action", _action(lattice)),
-            ("one update", _update(lattice)),
-            ("plaquette", say("definitions.plaquette") + energy),
-            *((name, say(f"definitions.{key}", order=lattice.order.text)) for name, key in ROWS.items()),
-        ]
-        return section("Definitions", table(("", ""), rows), note(say("definitions.note")))
+        return {
+            "action": _action(lattice),
+            "one update": _update(lattice),
+            "plaquette": say("definitions.plaquette") + energy,
+            **{name: say(f"definitions.{key}", order=lattice.order.text) for name, key in ROWS.items()},
+            "conventions": say("definitions.note"),
+        }
 
 
 def quarks_section(shown: Results, figures: Figures) -> str:

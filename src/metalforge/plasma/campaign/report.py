@@ -27,7 +27,6 @@ from metalforge.campaign import (
     TransitionSystem,
     box,
     compared_section,
-    csv_text,
     details,
     item_text,
     items,
@@ -107,10 +106,10 @@ class PlasmaReport(Report):
             _trajectories(shown, links, figures),
         ]
 
-    def definitions(self, spec: CampaignSpec) -> str:
+    def definitions(self, spec: CampaignSpec) -> dict[str, str]:
         """Return the definitions that a reader needs to compare the numbers with others."""
         names = ("units", "update", "diffusion", "viscosity", self.definition)
-        return section("Definitions", table(("", ""), [(name, say(f"plasma.{name}")) for name in names]))
+        return {name: say(f"plasma.{name}") for name in names}
 
 
 class TransportReport(PlasmaReport):
@@ -161,28 +160,6 @@ class TransportReport(PlasmaReport):
             if ratios:
                 parts.append(f"{name} is {min(ratios):.2f} to {max(ratios):.2f} of it")
         return f"published, by freezing scaling: {', '.join(parts)}" if parts else ""
-
-    def curves_csv(self, shown: Results) -> str:
-        """Return points and curves; Gamma of a point is what was measured, along a curve it is the coordinate."""
-        rows: list[tuple[object, ...]] = []
-        for volume in shown.systems:
-            (box_of,), found = volume.system, volume.details
-            rows += [
-                (box_of, "point", p.gamma, p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error)
-                for p in found.points
-            ]
-            if (curve := found.curve) is not None:
-                values = (
-                    curve.log_diffusion,
-                    curve.log_diffusion_error,
-                    curve.log_viscosity,
-                    curve.log_viscosity_error,
-                )
-                rows += [
-                    (box_of, "curve", exp(at), exp(d), exp(d) * de, exp(v), exp(v) * ve)
-                    for at, d, de, v, ve in zip(curve.at, *values, strict=True)
-                ]
-        return csv_text(("system", "what", "gamma", "D", "D_error", "eta", "eta_error"), rows)
 
     def figure(self, shown: Results) -> TransitionFigure:
         """Return D* (as the order) and eta* (as chi) along ln Gamma as measured."""
@@ -272,15 +249,6 @@ class FreezingReport(PlasmaReport):
         melting = melting_gamma(kappa)
         off = "" if found is None else f"; what was found is {exp(found) / melting - 1:+.1%} from it"
         return f"published Gamma_m at kappa {kappa:g}: {melting:.4g} (Hamaguchi, Farouki, Dubin 1997){off}"
-
-    def curves_csv(self, shown: Results) -> str:
-        """Return the rate of every trajectory, at the Gamma that was measured."""
-        rows = [
-            (volume.system[0], o.chain, o.gamma, "" if o.rate is None else o.rate, o.time, o.began, o.ended)
-            for volume in shown.systems
-            for o in volume.details.trajectories
-        ]
-        return csv_text(("system", "trajectory", "gamma", "rate", "time", "order_first", "order_last"), rows)
 
     def figure(self, shown: Results) -> TransitionFigure:
         """Return the rates by which crystals grow, along ln Gamma as measured."""
