@@ -182,8 +182,8 @@ class FragileChild:
 
     def request(self, verb, arguments, timeout_s):
         if verb == "open":
-            _, name, _, _, saved = arguments
-            self.host = LocalHost(self.spec, Context(name, None))
+            spec, saved = arguments
+            self.host = LocalHost(self.spec, Context(spec.name, None))
             self.host.open(saved)
             return 0
         if self.host is None or self.dies():

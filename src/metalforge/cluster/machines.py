@@ -18,18 +18,7 @@ import msgspec
 
 from metalforge.campaign import JOURNAL, CampaignSpec, ChainLane, Machines, StopFlag, stage_of
 from metalforge.core import Closing, PlacementError, Quantity
-from metalforge.pipeline import (
-    Died,
-    Host,
-    Pipeline,
-    PipelineGraph,
-    RayConnection,
-    Run,
-    StageCrashError,
-    StageSpec,
-    ThreadsRun,
-    first_line,
-)
+from metalforge.pipeline import Died, Pipeline, RayConnection, Run, StageCrashError, StageSpec, first_line
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
 from .nodes import SILENT_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
@@ -106,18 +95,6 @@ class LaneConnection(RayConnection):
         """Do nothing: the worker has other lanes, and a lane that is opened there again begins anew."""
 
 
-class ClusterRun(ThreadsRun):
-    """A run in which some stages are carried by workers on nodes."""
-
-    def __init__(self, graph: PipelineGraph, carried: "Callable[[StageSpec], Host | None]", **options: Any) -> None:
-        self._carried = carried
-        super().__init__(graph, **options)
-
-    def make_host(self, spec: StageSpec) -> Host:
-        """Return a lane on its node, or a place here."""
-        return self._carried(spec) or super().make_host(spec)
-
-
 class RayMachines(Machines, Closing):
     """All nodes of a cluster that this process has joined, for one campaign in `directory`."""
 
@@ -176,11 +153,11 @@ class RayMachines(Machines, Closing):
         """Start the graph here, with its producers on their nodes."""
         stages = {stage_of(name): name for name in self._homes}
 
-        def carried(spec: StageSpec) -> "Host | None":
+        def host_of(spec: StageSpec) -> LaneHost | None:
             lane = stages.get(spec.name)
             return None if lane is None else LaneHost(spec, lambda _: self._connect(lane), lane)
 
-        return ClusterRun(graph.graph, carried).start()
+        return graph.start(host_of=host_of)
 
     def grown(self) -> bool:
         """Whether a node has come that has no lanes yet."""

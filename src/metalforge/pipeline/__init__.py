@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .events import Event, EventLog, read_events
     from .expressions import Expression
     from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
-    from .hosts import Host, Outputs, StageServer
+    from .hosts import Outputs, StageServer
     from .inline import ManualClock
     from .items import Emit, Item, ItemId
     from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .stages import Collect, Context, Source, Stage, StageConfig
     from .states import encode_state
     from .supervisor import Run
-    from .threads import ThreadsRun
     from .toml import from_toml, read_pipeline
 
 __all__ = [

@@ -17,7 +17,7 @@ from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
-from .stages import OnSubstrate, Source, Stage
+from .stages import Source, Stage
 
 
 def check(graph: PipelineGraph) -> None:
@@ -27,10 +27,8 @@ def check(graph: PipelineGraph) -> None:
     for spec in graph.stages.values():
         if spec.config.power_budget_mw is None:
             continue
-        reason = "it is bound to no substrate with a meter"
-        if isinstance(spec.substrate, OnSubstrate):
-            reason = spec.substrate.meter().unavailable() or ""
-        if reason:
+        silicon = spec.silicon
+        if reason := silicon.meter().unavailable() if silicon else "it is bound to no substrate with a meter":
             warnings.warn(f"the power budget of stage `{spec.name}` is not enforced: {reason}", stacklevel=3)
 
 
@@ -122,13 +120,10 @@ def _stages(graph: PipelineGraph) -> Iterator[str]:
 
 def lacking(spec: StageSpec) -> str:
     """Return what the substrate of a stage does not have and the stage needs, in words; empty where it has all."""
-    if not isinstance(spec.substrate, OnSubstrate):
-        return ""
-    missing = missing_capabilities(spec.substrate.info.capabilities, spec.stage.requires)
+    has = spec.silicon.info.capabilities if spec.silicon else ()
+    missing = missing_capabilities(has, spec.stage.requires) if spec.silicon else ()
     labels = ", ".join(c.label for c in missing)
-    return (
-        f"stage `{spec.name}` needs {labels}, which substrate `{spec.substrate_name}` does not have" if missing else ""
-    )
+    return labels and f"stage `{spec.name}` needs {labels}, which substrate `{spec.substrate_name}` does not have"
 
 
 def _blocks(graph: PipelineGraph, edge: Edge) -> bool:

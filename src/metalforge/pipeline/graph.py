@@ -25,6 +25,11 @@ class StageSpec:
     config: StageConfig = StageConfig()  # noqa: RUF009 - frozen
 
     @property
+    def silicon(self) -> OnSubstrate | None:
+        """The substrate, None where only its name is known."""
+        return self.substrate if isinstance(self.substrate, OnSubstrate) else None
+
+    @property
     def substrate_name(self) -> str | None:
         """The name of the substrate, None when the stage does not care."""
         return self.substrate.info.name if isinstance(self.substrate, OnSubstrate) else self.substrate

@@ -56,30 +56,28 @@ class LocalHost:
     def step(self, item: Item) -> Outputs:
         """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
         self.context.item = item
-        if self._is_async:
-            return self._kept(*self._in_time(lambda: self._await(self._step(self.state, item.payload))))
-        if self.spec.config.timeout_s is not None:
-            return self._kept(*self._in_time(lambda: self._step(self.state, item.payload)))
+        if self._is_async or self.spec.config.timeout_s is not None:
+            return self._kept(*self._in_time(self._awaited if self._is_async else self._step, self.state, item.payload))
         state, made = self._step(self.state, item.payload)  # the common case, without a call more than it needs
         return self._kept(state, made)
 
     def produce(self) -> Outputs | None:
         """Call `produce`."""
         self.context.item = None
-        state, made = self._in_time(lambda: self._produce(self.state))
+        state, made = self._in_time(self._produce, self.state)
         if made is END:
             self.state = state
             return None
         return self._kept(state, made)
 
-    def _in_time(self, work: Callable[[], Any], spent_ns: int = 0) -> Any:
+    def _in_time(self, work: Callable[..., Any], *arguments: Any, spent_ns: int = 0) -> Any:
         """Return what `work` gives; raises when that, with the time spent before, took longer than the stage may."""
         timeout_s = self.spec.config.timeout_s
         if timeout_s is None:
-            return work()
+            return work(*arguments)
         self.context.deadline_ns = deadline_ns = self._clock_ns() + int(timeout_s * 1e9) - spent_ns
         try:
-            made = work()
+            made = work(*arguments)
         finally:
             self.context.deadline_ns = None
         if self._clock_ns() > deadline_ns:
@@ -98,22 +96,22 @@ class LocalHost:
         spent_ns = 0
         while True:
             began = self._clock_ns()
-            output = self._in_time(lambda: next(made, END), spent_ns)
+            output = self._in_time(next, made, END, spent_ns=spent_ns)
             spent_ns += self._clock_ns() - began
             if output is END:
                 break
             yield output
         self.state = state
 
-    def _await(self, coroutine: Any) -> Any:
-        """Run a coroutine to its end; one that takes too long is cancelled."""
+    def _awaited(self, state: Any, payload: Any) -> Any:
+        """Run a step's coroutine to its end; one that takes too long is cancelled."""
         timeout_s = self.spec.config.timeout_s
         if self._runner is None:
             self._runner = asyncio.Runner()
 
         async def bounded() -> Any:
             async with asyncio.timeout(timeout_s):
-                return await coroutine
+                return await self._step(state, payload)
 
         try:
             return self._runner.run(bounded())
@@ -152,16 +150,14 @@ class StageServer:
     def do(self, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Do one verb of the stage; `open` comes first and returns the process's id."""
         if verb == "open":
-            stage, name, config, substrate, saved = arguments
-            spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
-            self._host = LocalHost(spec, Context(name, substrate))
+            spec, saved = arguments
+            self._host = LocalHost(spec, Context(spec.name, spec.silicon))
             self._host.open(saved)
             return os.getpid()
         assert self._host is not None
         result = getattr(self._host, verb)(*arguments)
-        return (
-            list(result) if isinstance(result, GeneratorType) else result
-        )  # what a step makes crosses the wire at once
+        # what a step makes crosses the wire at once
+        return list(result) if isinstance(result, GeneratorType) else result
 
     def close(self) -> None:
         """Close the stage, if it was opened."""

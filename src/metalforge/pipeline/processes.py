@@ -20,7 +20,6 @@ from metalforge.core import SpecError
 
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
-from .stages import OnSubstrate
 from .wire import receive_object, send_object
 
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
@@ -130,14 +129,12 @@ class ProcessHost:
 
     def _revive(self) -> Connection:
         """Start a process from the last checkpoint and replay what came after it; raises `Died` when it does not."""
-        substrate = self.spec.substrate if isinstance(self.spec.substrate, OnSubstrate) else None
-        opening = (self.spec.stage, self.spec.name, self.spec.config, substrate, self._saved)
         self._connection = connection = self._start(self.spec)
         opened = False
         try:
             if self._stopping:
                 raise Died("the run stops")
-            connection.request("open", opening, _OPEN_TIMEOUT_S)
+            connection.request("open", (self.spec, self._saved), _OPEN_TIMEOUT_S)
             opened = True
             for verb, arguments in self._log:
                 connection.request(verb, arguments, self.spec.config.timeout_s)
@@ -211,6 +208,6 @@ class ProcessHost:
 
     def close(self) -> None:
         """End the process."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

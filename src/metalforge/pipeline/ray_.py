@@ -16,7 +16,7 @@ from metalforge.core import PluginError
 
 from .errors import PipelineError
 from .graph import PipelineGraph, StageSpec
-from .hosts import Host, StageServer
+from .hosts import StageServer
 from .processes import Died, ProcessHost
 from .stages import Collect
 from .threads import ThreadsRun
@@ -145,17 +145,17 @@ class RayRun(ThreadsRun):
     ) -> None:
         os.environ.setdefault(_LOOPBACK, "0")
         self._ray = import_ray()
-        self._resources, self._start_s = resources or {}, start_s
         self._ours = not self._ray.is_initialized()
         if self._ours:
             self._ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-        super().__init__(graph, **options)
+        wants = resources or {}
 
-    def make_host(self, spec: StageSpec) -> Host:
-        """Return an actor for a stage; a sink that the caller reads stays in this process."""
-        if isinstance(spec.stage, Collect):
-            return super().make_host(spec)
-        return ProcessHost(spec, lambda spec: StageActor(spec, self._resources.get(spec.name, {}), self._start_s))
+        def host_of(spec: StageSpec) -> ProcessHost | None:
+            if isinstance(spec.stage, Collect):  # a sink that the caller reads stays in this process
+                return None
+            return ProcessHost(spec, lambda spec: StageActor(spec, wants.get(spec.name, {}), start_s))
+
+        super().__init__(graph, host_of=host_of, **options)
 
     def _release(self) -> None:
         super()._release()

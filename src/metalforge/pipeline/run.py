@@ -13,7 +13,7 @@ from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, Ring
 from .metrics import Readings
-from .stages import Context, OnSubstrate
+from .stages import Context
 from .worker import StageWorker, Stopped
 
 if TYPE_CHECKING:
@@ -36,9 +36,14 @@ class RunCore(ABC):
     """Whether workers stop at every place where another could go first."""
 
     def __init__(
-        self, graph: PipelineGraph, *, clock: "ManualClock | None" = None, events: "EventLog | None" = None
+        self,
+        graph: PipelineGraph,
+        *,
+        clock: "ManualClock | None" = None,
+        events: "EventLog | None" = None,
+        host_of: "Callable[[StageSpec], Host | None]" = lambda spec: None,
     ) -> None:
-        self.graph = graph.resolved()
+        self.graph, self._host_of = graph.resolved(), host_of
         self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
         self.events = events
         self.lock = threading.RLock()
@@ -71,14 +76,14 @@ class RunCore(ABC):
     # -- making ---------------------------------------------------------------------------------------------------
 
     def make_host(self, spec: StageSpec) -> Host:
-        """Return the place where a stage's code runs."""
+        """Return the place where a stage's code runs: what `host_of` says, else a process or a thread here."""
+        if (host := self._host_of(spec)) is not None:
+            return host
         if spec.config.isolation == "process":
             from .processes import ProcessHost
 
             return ProcessHost(spec)
-        substrate = spec.substrate if isinstance(spec.substrate, OnSubstrate) else None
-        context = Context(spec.name, substrate, stopping=lambda: self.aborting, clock_ns=self.clock_ns)
-        return LocalHost(spec, context)
+        return LocalHost(spec, Context(spec.name, spec.silicon, stopping=lambda: self.aborting, clock_ns=self.clock_ns))
 
     def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
         """Join two workers by a lane."""
