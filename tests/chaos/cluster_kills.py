@@ -12,6 +12,7 @@ from metalforge.campaign.store.records import Rows
 from metalforge.cluster.local import ClusterFolder, LocalClusterError
 from metalforge.cluster.marked import kill_all, raylets, wait_until
 from reference.far_campaigns import LATE_S, STEADY, SUPERVISOR, WORKER, FarCampaign, longer
+from reference.struck_nodes import kill_node
 
 from .kills import Struck
 
@@ -93,7 +94,7 @@ class Attack:
                 number = self._rng.choice([node.number for node in cluster.nodes() if node.number])
                 mark = f"{ClusterFolder.of(cluster.folder).cluster}:{number}"
                 if victim == "node":
-                    cluster.kill_node(number)
+                    kill_node(cluster, number)
                 else:
                     os.kill(raylets(mark)[0], signal.SIGKILL)
                     wait_until(lambda: all(node.number != number for node in cluster.nodes()), LATE_S)

@@ -10,6 +10,7 @@ import pytest
 
 from metalforge.cluster.marked import wait_until
 from reference.far_campaigns import STEADY, WORKER, FarCampaign, left_alone, longer
+from reference.struck_nodes import signal_raylet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -42,10 +43,10 @@ def test_a_node_and_then_a_worker_that_are_silent_for_half_a_minute(nodes, arena
     driver = far.scan()
     assert far.reached(300)
     cut_off = far.other_nodes()[0]
-    nodes.pause_node(cut_off)
+    signal_raylet(nodes, cut_off, signal.SIGSTOP)
     stands_still(SILENT_S)
     assert far.state.finished is None
-    nodes.resume_node(cut_off)  # where the head has given it up it ends when it hears of that
+    signal_raylet(nodes, cut_off, signal.SIGCONT)  # where the head has given it up it ends when it hears of that
     assert far.reached(sum(chain.rows for chain in far.state.chains.values()) + 100)
     number = next(number for number in far.other_nodes() if number != cut_off)
     still = far.processes(WORKER, number)[0]

@@ -20,6 +20,7 @@ from reference.far_campaigns import (
     longer,
     node_faults,
 )
+from reference.struck_nodes import kill_node
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +32,7 @@ def test_a_killed_worker_and_a_killed_node_change_no_row(nodes, whole, tmp_path)
     far.strike(WORKER)
     assert far.reached(900)
     lost = far.other_nodes()[0]
-    nodes.kill_node(lost)
+    kill_node(nodes, lost)
     assert far.ended(driver) == 0, far.said
     assert far.faults(whole) == []
     moved = [d for d in far.state.decisions if d.what == "lane" and "goes on on node" in d.reason]
@@ -120,7 +121,7 @@ def test_commands_and_nodes_that_come_get_work_and_nodes_that_go_lose_their_lane
     state = far.until(lambda state: {visit.substrate for visit in state.visits} - before)
     assert state.finished is None
     lost = far.other_nodes()[0]
-    nodes.kill_node(lost)
+    kill_node(nodes, lost)
     state = far.until(lambda state: any("lost" in d.reason for d in state.decisions if d.what == "lane"))
     assert far.ended(driver) == 0, far.said
     assert far.state.finished.stopped_by == "trajectories"

@@ -233,7 +233,7 @@ def _carried(
         if detach:
             sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
             return None
-        outcome, error = _watch(ray, actor, directory, tell, as_json)
+        outcome = _watch(ray, actor, directory, tell, as_json)
         stop = True
         tell(False)
         supervisor.end(ray, directory, actor)
@@ -241,7 +241,7 @@ def _carried(
         raise ClusterLostError(f"{directory}: the cluster at {address} failed: {_first_line(lost)}") from lost
     finally:
         joining.leave(ray, address, directory, stop=stop)
-    if error is not None:
+    if (error := outcome.error) is not None:
         note_what_is_kept(error, directory)
         raise error from (OSError(outcome.number, os.strerror(outcome.number)) if outcome.number else None)
     if outcome.kind == "interrupted":
@@ -250,8 +250,8 @@ def _carried(
     return outcome
 
 
-def _watch(ray: Any, actor: Any, directory: Path, tell: Tell, as_json: bool) -> "tuple[Outcome, Exception | None]":
-    """Show a campaign until it is over; return how it ended, and with which error."""
+def _watch(ray: Any, actor: Any, directory: Path, tell: Tell, as_json: bool) -> "Outcome":
+    """Show a campaign until it is over; return how it ended."""
     from .live import LiveView
 
     asked: list[str] = []
@@ -271,7 +271,8 @@ def _watch(ray: Any, actor: Any, directory: Path, tell: Tell, as_json: bool) -> 
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
             time.sleep(LOOK_S if live is not None else UNSEEN_S)
-    return outcome, ask(actor.error.remote)
+    ended: Outcome = outcome
+    return ended
 
 
 class _Head(Closing):

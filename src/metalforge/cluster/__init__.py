@@ -6,6 +6,7 @@ from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .address import ClusterAddress
+    from .joining import wait_for_nodes
     from .launch import (
         KubernetesJob,
         SlurmJob,
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         kubernetes_manifest,
         slurm_script,
         ssh_script,
-        wait_for_nodes,
         yaml_documents,
     )
     from .launch.requirements import cluster_requirements

@@ -1,8 +1,10 @@
 """How a process joins a cluster: one that is there, or one of its own on this machine, which it starts."""
 
 import importlib
+import logging
 import os
 import socket
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,8 @@ FOLDER = "cluster"
 """Folder, in a campaign's directory, with the files of a cluster on this machine."""
 CONNECT_S = 5.0
 """Seconds that the head of a cluster may take to accept a connection."""
+AGAIN_S = 0.5
+"""Between two looks for nodes that are waited for."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -127,3 +131,44 @@ def leave(ray: "ModuleType", address: ClusterAddress, directory: Path, *, stop: 
     ray.shutdown()
     if stop and address.kind == "local" and (cluster := LocalCluster.find(directory / FOLDER)) is not None:
         cluster.stop()
+
+
+def wait_for_nodes(address: str, nodes: int, seconds: float, *, head_process: int | None = None) -> int:
+    """Return how many nodes are alive: at once when there are that many, or those there are after so many seconds.
+
+    Raises where no head answers by then, or where the process that runs it is gone before.
+    """
+    head, end = ClusterAddress.parse(address), time.monotonic() + seconds
+    if head.kind != "head":
+        raise SpecError(f"the address of a head must be HOST:PORT. Got {address}")
+    ray = import_ray()
+    while not _joins(ray, head):
+        if time.monotonic() >= end or _gone(head_process):
+            raise PlacementError(f"no head of a cluster answers at {address}\nhint: what did `ray start` say there?")
+        time.sleep(AGAIN_S)
+    try:
+        while (alive := sum(bool(node["Alive"]) for node in ray.nodes())) < nodes and time.monotonic() < end:
+            time.sleep(AGAIN_S)
+        return alive
+    finally:
+        ray.shutdown()
+
+
+def _joins(ray: "ModuleType", head: ClusterAddress) -> bool:
+    """Whether this process could join as a driver; the port of a head is open before it is ready."""
+    try:
+        # Ray itself would try for 40 s.
+        socket.create_connection((head.host.strip("[]"), head.port), timeout=2.0).close()
+        ray.init(address=str(head), log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
+def _gone(process: int | None) -> bool:
+    try:
+        if process is not None:
+            os.kill(process, 0)  # which only asks
+    except ProcessLookupError:
+        return True
+    return False

@@ -6,7 +6,7 @@ chains up from their files. So a worker that dies costs the updates since its la
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 from metalforge.campaign import Block, ChainLane, System, Volley
 from metalforge.core import MeterUnavailableError, PlacementError, Quantity, SubstrateInfo
@@ -58,47 +58,42 @@ def open_there(name: str, engine: str, threads: int) -> Any:
     return found.open_engine(threads=threads, variant=rest.partition(":")[2])
 
 
-@dataclass(frozen=True)
 class FarEngine:
     """The engine of a lane elsewhere: its names are known here; where it is sent it is opened."""
 
-    facts: LaneFacts
-
-    @property
-    def name(self) -> str:
-        """As the engine calls itself."""
-        return self.facts.engine
-
-    @property
-    def family(self) -> str:
-        """Of its bits."""
-        return self.facts.family
+    def __init__(self, facts: LaneFacts) -> None:
+        self.name, self.family, self._facts = facts.engine, facts.family, facts
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, int]]:
-        return open_there, (self.facts.info.name, self.facts.engine, self.facts.threads)
+        return open_there, (self._facts.info.name, self.name, self._facts.threads)
 
 
 class FarCard(FarEngine):
-    """One that moves many chains at once."""
+    """One that moves many chains at once; `busy_sites` of all together keep it busy."""
 
-    @property
-    def busy_sites(self) -> int:
-        """Sites of all chains together below which part of it has nothing to do."""
-        return self.facts.sites
+    def __init__(self, facts: LaneFacts) -> None:
+        super().__init__(facts)
+        self.busy_sites = facts.sites
 
     def batch(self, system: System, precision: str, chains: int) -> NoReturn:
         """Fields live where the engine is."""
-        raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
+        raise PlacementError(f"{self._facts.name} is another machine's: its fields cannot live here")
 
 
 @dataclass(frozen=True)
-class FarMeter:
-    """The meter of silicon elsewhere; `read` asks its worker for the joules since that began, `known` does not ask."""
+class FarSubstrate:
+    """Silicon of another machine, and its meter: `read` asks for joules since its worker began, `known` does not."""
 
+    info: SubstrateInfo
     name: str
+    """Of the meter."""
     dark: str
     read: Callable[[], Quantity]
     known: Callable[[], Quantity | None]
+
+    def meter(self) -> Self:
+        """Return this: it is its own meter."""
+        return self
 
     def unavailable(self) -> str | None:
         """Return why it cannot be read on its node."""
@@ -115,18 +110,6 @@ class FarMeter:
         if (found := self.known()) is None:
             raise MeterUnavailableError(self.dark or f"{self.name} was not read yet")
         return found
-
-
-@dataclass(frozen=True)
-class FarSubstrate:
-    """Silicon of another machine, as a lane has it."""
-
-    info: SubstrateInfo
-    far_meter: FarMeter
-
-    def meter(self) -> FarMeter:
-        """Return the meter that its node has."""
-        return self.far_meter
 
 
 class LaneHost(ProcessHost):

@@ -33,13 +33,11 @@ import msgspec
 from metalforge.core import MetalforgeError, PathLike, PluginError, SpecError, naming
 
 from .address import MOST_CORES, MOST_NODES
-from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, marking, raylets, send, wait_until, workers
+from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, marking, send, wait_until
 
 RECORD, TOKEN, LOG, SOCKET = "cluster.json", "cluster.token", "cluster.log", "keeper.sock"
 IDLE_S = 3600.0
 """Without a driver and an actor, after which a keeper ends."""
-GRACE_S = 30.0
-"""That clouds and batch systems give between SIGTERM and the end, or longer."""
 _START_S, _NODE_S = 60.0, 30.0  # at most, for the first node and for each further: 2 and 1 on idle cores
 _STOP_S, _EXIT_S = 30.0, 5.0
 _TEMPORARY = "/tmp"  # paths of Unix sockets have at most 107 bytes, and Ray's names below it have 80
@@ -47,7 +45,7 @@ _TOKEN = re.compile("[0-9a-f]{64}")
 
 
 class LocalClusterError(MetalforgeError):
-    """A cluster on this machine that cannot start, is gone, or does not have the node that was named."""
+    """A cluster on this machine that cannot start, or is gone."""
 
 
 class LocalNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -195,38 +193,10 @@ class LocalCluster:
                     answer = talk.readline().strip()
         except OSError as error:
             raise LocalClusterError(f"{self.folder}: the cluster does not answer ({error})") from error
-        if not answer.isdigit():
+        added = [node for node in self.nodes() if str(node.number) == answer]
+        if not added:
             raise LocalClusterError(f"{self.folder}: no node was added: {answer or 'the cluster ended'}")
-        return self._node(int(answer))
-
-    def remove_node(self, number: int, grace_s: float = GRACE_S) -> None:
-        """Take a node away as a preempted machine goes: SIGTERM to what runs there, so many seconds, then the end."""
-        mark = self._mark(number)
-        warned = workers(mark)
-        send(warned, mark, signal.SIGTERM)
-        wait_until(lambda: not any(is_marked(pid, mark) for pid in warned), grace_s)
-        send(raylets(mark), mark, signal.SIGTERM)  # they say goodbye to the head
-        wait_until(lambda: not raylets(mark), min(grace_s, 5.0))
-        self._end(number, mark)
-
-    def kill_node(self, number: int) -> None:
-        """End a node and all that runs on it by SIGKILL, as a machine that is gone. With the head, the cluster ends."""
-        self._end(number, self._mark(number))
-
-    def _end(self, number: int, mark: str) -> None:
-        kill_all(mark)
-        if not wait_until(lambda: all(node.number != number for node in self.nodes()), _STOP_S):
-            raise LocalClusterError(f"{self.folder}: node {number} was ended, but its keeper did not notice")
-
-    def pause_node(self, number: int) -> None:
-        """Stop a node's raylet (SIGSTOP): it cannot be reached, its workers run on. `resume_node` ends the pause."""
-        mark = self._mark(number)
-        send(raylets(mark), mark, signal.SIGSTOP)
-
-    def resume_node(self, number: int) -> None:
-        """Let a raylet go on; one that the head has given up meanwhile ends by itself."""
-        mark = self._mark(number)
-        send(raylets(mark), mark, signal.SIGCONT)
+        return added[0]
 
     def stop(self) -> None:
         """End everything and remove every file; again is nothing."""
@@ -244,16 +214,6 @@ class LocalCluster:
             if lock is not None and there == self._place:
                 self._place.clear()
             return lock is not None or there not in (None, self._place)
-
-    def _mark(self, number: int) -> str:
-        return mark_of(self._place.cluster, self._node(number).number)
-
-    def _node(self, number: int) -> LocalNode:
-        nodes = {node.number: node for node in self.nodes()}
-        if number not in nodes:
-            there = ", ".join(map(str, nodes)) or "none, it is gone"
-            raise LocalClusterError(f"{self.folder}: the cluster has no node {number}; its nodes: {there}")
-        return nodes[number]
 
 
 def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDLE_S) -> LocalCluster:

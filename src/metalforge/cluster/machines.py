@@ -20,9 +20,9 @@ from metalforge.campaign import JOURNAL, CampaignSpec, ChainLane, Machines, Stop
 from metalforge.core import Closing, PlacementError, Quantity
 from metalforge.pipeline import Died, Pipeline, RayConnection, Run, StageCrashError, StageSpec, first_line
 
-from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
+from .lanes import FarCard, FarEngine, FarSubstrate, LaneFacts, LaneHost
 from .nodes import SILENT_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
-from .worker import DISK, LEVEL, HereFlag, halt_here
+from .worker import DISK, LEVEL, halt_here
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -55,7 +55,7 @@ class FarFlag(StopFlag):
         """Whether to stop."""
         return self.is_set
 
-    def __reduce__(self) -> tuple[Callable[[], HereFlag], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[[], Callable[[], bool]], tuple[()]]:
         return halt_here, ()
 
 
@@ -285,10 +285,10 @@ class RayMachines(Machines, Closing):
             found: Quantity = node.get(node.worker.joules.remote(silicon))
             return found
 
-        meter = FarMeter(silicon, facts.dark, joules, lambda: node.joules.get(silicon))
+        far = FarSubstrate(info, silicon, facts.dark, joules, lambda: node.joules.get(silicon))
         return ChainLane(
             name=name,
-            substrate=FarSubstrate(info, meter),  # type: ignore[arg-type]
+            substrate=far,  # type: ignore[arg-type]
             engine=(FarCard if facts.sites else FarEngine)(facts),  # type: ignore[arg-type]
             systems=facts.volumes,
             most=facts.most,

@@ -16,7 +16,6 @@ from metalforge.core import MetalforgeError
 VARIABLE = "METALFORGE_LOCAL_CLUSTER"
 KEEPER = "keeper"
 RAYLET = "raylet"
-_WORKER = b"RAY_JOB_ID="
 _GONE_S = 20.0  # to die after SIGKILL; only a process in an uninterruptible call takes longer
 
 
@@ -52,11 +51,6 @@ def marked(mark: str) -> Iterator[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid() and is_marked(int(entry), mark):
             yield int(entry)
-
-
-def workers(mark: str) -> list[int]:
-    """Give the processes of a node that run actors and tasks, without those that are Ray's own."""
-    return [pid for pid in marked(mark) if any(entry.startswith(_WORKER) for entry in _environment(pid))]
 
 
 def raylets(mark: str) -> list[int]:

@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     number: int = 0
     """Of the system's error that it failed with, if it was one: an exit code is found by it."""
+    error: Exception | None = None
     lines: tuple[str, ...] = ()
     summary: dict[str, Any] | None = None
 
@@ -61,12 +62,11 @@ class Supervisor:
         self._campaign: Campaign | None = None
         self._machines: RayMachines | None = None
         self._outcome: Outcome | None = None
-        self._error: Exception | None = None
         self._halt = ""
         again = ray.get_runtime_context().was_current_actor_reconstructed
-        self._came_back = again and (self._directory / JOURNAL).exists()
-        if self._came_back:
+        if came_back := again and (self._directory / JOURNAL).exists():
             spec, more = None, None
+        self._came_back = came_back
         self._thread = threading.Thread(target=self._run, args=(spec, more, tuple(command)), daemon=True)
         self._thread.start()
 
@@ -74,23 +74,18 @@ class Supervisor:
         try:
             self._outcome = self._carry_out(spec, more, command)
         except Exception as error:
-            self._error = portable(error)
             reason = str(error) if isinstance(error, MetalforgeError) else traceback.format_exc()
-            self._outcome = Outcome(kind="failed", reason=reason, number=system_error(error))
+            number = system_error(error)
+            self._outcome = Outcome(kind="failed", reason=reason, number=number, error=portable(error))
         threading.Thread(target=self._go, daemon=True).start()
 
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:
         with RayMachines(self._ray, self._directory) as self._machines:
+            how: dict[str, Any] = {"command": command, "machines": self._machines}
             opened = (
-                Campaign.resume(
-                    self._directory,
-                    more=more,
-                    command=command,
-                    machines=self._machines,
-                    stay_paused=self._came_back,  # no command asked it to go on
-                )
+                Campaign.resume(self._directory, more=more, stay_paused=self._came_back, **how)  # no command said go on
                 if spec is None
-                else Campaign.open(spec, self._directory, command=command, machines=self._machines)
+                else Campaign.open(spec, self._directory, **how)
             )
             with opened as self._campaign:
                 if self._halt:
@@ -115,10 +110,6 @@ class Supervisor:
     def outcome(self) -> Outcome | None:
         """Return how it ended; None while it runs."""
         return self._outcome
-
-    def error(self) -> Exception | None:
-        """Return what it failed with."""
-        return self._error
 
     def interrupt(self, reason: str) -> None:
         """Let it stop at the next update, with everything written."""

@@ -7,10 +7,11 @@ A flag that is sent here becomes the one of this process.
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import msgspec
@@ -29,34 +30,22 @@ LEVEL = "METALFORGE_ISA"
 """The environment variable that names the build level of the kernels."""
 
 
-class HereFlag:
-    """Whether the producers of this process stop at their next update."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-    def __call__(self) -> bool:
-        """Whether to stop."""
-        return self.is_set
+HALT = Event()
+"""Whether the producers of this process stop at their next update."""
 
 
-HALT = HereFlag()
-
-
-def halt_here() -> HereFlag:
+def halt_here() -> Callable[[], bool]:
     """Return the flag of this process: what a campaign's flag becomes when it travels."""
-    return HALT
+    return HALT.is_set
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has."""
 
     host: str
-    pid: int
     levels: tuple[str, ...]
     """Build levels of the kernels that run here."""
     silicon: tuple[SubstrateInfo, ...]
-    missing: tuple[str, ...]
     version: str
     sees: bool
     """Whether the campaign's directory is there, with what was put into it."""
@@ -66,7 +55,7 @@ class NodeWorker:
     """The producers of one node; every public method may be called while others run."""
 
     def __init__(self, directory: str) -> None:
-        HALT.is_set = False
+        HALT.clear()
         self._directory = Path(directory)
         self._lanes: dict[str, tuple[StageServer, ThreadPoolExecutor]] = {}
         self._meters: dict[str, EnergyMeter] = {}
@@ -77,13 +66,10 @@ class NodeWorker:
         """Return what the node has; `probe` is a file of the campaign's directory."""
         from metalforge import __version__
 
-        found = discover()
         return NodeFacts(
             host=os.uname().nodename,
-            pid=os.getpid(),
             levels=tuple(native.available_levels()),
-            silicon=tuple(one.info for one in found.substrates),
-            missing=tuple(str(one) for one in found.missing),
+            silicon=tuple(one.info for one in discover().substrates),
             version=__version__,
             sees=bool(probe) and Path(probe).exists(),
         )
@@ -132,12 +118,15 @@ class NodeWorker:
 
     def halt(self, stop: bool) -> None:
         """Let all producers stop at their next update, or go on."""
-        HALT.is_set = stop or bool(self._leaving)
+        if stop or self._leaving:
+            HALT.set()
+        else:
+            HALT.clear()
 
     def leave(self, reason: str) -> None:
         """Give the lanes up at the next updates, with all chains in their files: the node will be taken away."""
         self._leaving = reason
-        HALT.is_set = True
+        HALT.set()
 
     def ping(self) -> dict[str, Quantity]:
         """Return the joules of what can be read here, by its name."""

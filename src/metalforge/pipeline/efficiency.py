@@ -13,10 +13,12 @@ import msgspec
 
 from metalforge.core import Measured, MetalforgeError, Quantity
 
-from .stages import OnSubstrate
+from .graph import StageSpec
+from .metrics import scaled
 
 if TYPE_CHECKING:
     from .supervisor import Run
+    from .worker import StageWorker
 
 
 class EnergyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,15 +55,15 @@ class EfficiencyWindow:
     """
 
     def __init__(self, run: "Run", *, results: str | None = None, quality: Callable[[], float] | None = None) -> None:
+        feeding = {e.source for e in run.graph.edges if not e.feedback}
+        sinks = tuple(n for n, s in run.graph.stages.items() if n not in feeding and s.config.results)
         self._run, self._quality = run, quality
-        self.sinks = (results,) if results is not None else _sinks(run)
+        self.sinks = sinks if results is None else (results,)
         self._result: SiliconEfficiency | None = None
 
     def __enter__(self) -> Self:
         self._began = self._run.clock_ns()
-        self._items = {n: w.meter.items for n, w in self._run.workers.items()}
-        self._busy = {n: w.meter.busy_ns for n, w in self._run.workers.items()}
-        self._energy = {n: self._run.readings.energy(w) for n, w in self._run.workers.items()}
+        self._before = {n: self._look(w) for n, w in self._run.workers.items()}
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -75,66 +77,55 @@ class EfficiencyWindow:
             raise MetalforgeError("the window has not ended; read `result` after the with block")
         return self._result
 
+    def _look(self, worker: "StageWorker") -> tuple[int, int, Quantity | None]:
+        return worker.meter.items, worker.meter.busy_ns, self._run.readings.energy(worker)
+
     def _measure(self) -> SiliconEfficiency:
         run = self._run
         window_s = max(1, run.clock_ns() - self._began) * 1e-9
-        results = sum(run.workers[n].meter.items - self._items.get(n, 0) for n in self.sinks if n in run.workers)
+        results = 0
         entries: dict[str, EnergyEntry] = {}
         utilization: dict[str, float] = {}
         for name, worker in run.workers.items():
+            items_before, busy_before, joules_before = self._before.get(name, (0, 0, None))
+            items, busy, joules = self._look(worker)
+            results += items - items_before if name in self.sinks else 0
             where = worker.spec.substrate_name or "host"
-            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s
-            utilization[where] = max(utilization.get(where, 0.0), min(1.0, busy))
+            share = min(1.0, (busy - busy_before) * 1e-9 / window_s)
+            utilization[where] = max(utilization.get(where, 0.0), share)
             if where not in entries:
-                entries[where] = self._entry(where, name)
+                entries[where] = _entry(where, worker.spec, joules_before, joules)
         total, reason = _total(tuple(entries.values()))
         quality = None if self._quality is None else float(self._quality())
-        joules = None if total is None else total.value
         return SiliconEfficiency(
             window_s=window_s,
             results=results,
             throughput_per_s=results / window_s,
             energy=tuple(entries.values()),
             total_energy=total,
-            total_power=None if total is None else _scaled(total, 1 / window_s, "W"),
-            energy_per_result=None if total is None or not results else _scaled(total, 1 / results, "J"),
+            total_power=total and scaled(total, 1 / window_s, "W"),
+            energy_per_result=scaled(total, 1 / results, "J") if total and results else None,
             utilization=utilization,
             quality=quality,
-            quality_per_joule=None if quality is None or not joules else quality / joules,
+            quality_per_joule=quality / total.value if quality is not None and total and total.value else None,
             reason=reason,
         )
 
-    def _entry(self, where: str, name: str) -> EnergyEntry:
-        worker = self._run.workers[name]
-        before, now = self._energy.get(name), self._run.readings.energy(worker)
-        if now is None:
-            reason = "the stage is bound to no substrate with a meter"
-            if isinstance(worker.spec.substrate, OnSubstrate):
-                reason = worker.spec.substrate.meter().unavailable() or "the meter stopped"
-            return EnergyEntry(substrate=where, source="unknown", energy=None, reason=reason)
-        spent = now if before is None else now - before  # type: ignore[operator]  # one meter, one kind
-        return EnergyEntry(
-            substrate=where, source="measured" if isinstance(spent, Measured) else "modelled", energy=spent
-        )
 
-
-def _sinks(run: "Run") -> tuple[str, ...]:
-    feeding = {e.source for e in run.graph.edges if not e.feedback}
-    return tuple(n for n, s in run.graph.stages.items() if n not in feeding and s.config.results)
+def _entry(where: str, spec: StageSpec, before: Quantity | None, now: Quantity | None) -> EnergyEntry:
+    if now is None:
+        no_meter = "the stage is bound to no substrate with a meter"
+        reason = spec.silicon.meter().unavailable() or "the meter stopped" if spec.silicon else no_meter
+        return EnergyEntry(substrate=where, source="unknown", energy=None, reason=reason)
+    spent = now if before is None else now - before  # type: ignore[operator]  # one meter, one kind
+    return EnergyEntry(substrate=where, source="measured" if isinstance(spent, Measured) else "modelled", energy=spent)
 
 
 def _total(entries: tuple[EnergyEntry, ...]) -> tuple[Quantity | None, str]:
-    unknown = [e for e in entries if e.energy is None]
-    if unknown:
+    if unknown := [e for e in entries if e.energy is None]:
         return None, "; ".join(f"energy of {e.substrate} is unknown: {e.reason}" for e in unknown)
     if len({e.source for e in entries}) > 1:
         kinds = ", ".join(f"{e.substrate} {e.source}" for e in entries)
         return None, f"measured and modelled energy do not add up to one figure: {kinds}"
     energies = [e.energy for e in entries if e.energy is not None]
-    if not energies:
-        return None, "there is no stage"
-    return reduce(add, energies), ""  # of one kind, checked above
-
-
-def _scaled(energy: Quantity, factor: float, unit: str) -> Quantity:
-    return msgspec.structs.replace(energy, value=energy.value * factor, unit=unit)
+    return (reduce(add, energies), "") if energies else (None, "there is no stage")

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from metalforge.core import EnergyMeter, Measured, MeterUnavailableError, Modelled, Quantity
-
-from .stages import OnSubstrate
+from metalforge.core import EnergyMeter, MeterUnavailableError, Quantity
 
 if TYPE_CHECKING:
     from .run import RunCore
@@ -45,22 +43,15 @@ class Histogram:
 
     def percentile(self, percent: float) -> float | None:
         """Return the nanoseconds below which `percent` of the durations lie; None without any."""
-        if not self.total:
-            return None
         wanted = max(1, math.ceil(self.total * percent / 100))
-        seen = 0
-        for bucket in sorted(self.counts.copy()):
-            seen += self.counts[bucket]
+        seen, middle = 0, None
+        for bucket, count in sorted(self.counts.copy().items()):
+            octave, sub = bucket >> _SUB_SHIFT, bucket & (_SUB - 1)
+            middle = 2.0 ** (octave - 1) * (1 + (sub + 0.5) / _SUB) if octave else 0.0
+            seen += count
             if seen >= wanted:
-                return _middle(bucket)
-        return _middle(max(self.counts))
-
-
-def _middle(bucket: int) -> float:
-    octave, sub = bucket >> _SUB_SHIFT, bucket & (_SUB - 1)
-    if octave == 0:
-        return 0.0
-    return 2.0 ** (octave - 1) * (1 + (sub + 0.5) / _SUB)
+                break
+        return middle
 
 
 class StageMeter:
@@ -106,6 +97,7 @@ class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     failed: int
     restarts: int
     power: Quantity | None = None
+    """Mean over the run; of the whole substrate, as the energy is."""
     energy: Quantity | None = None
     """Of the whole substrate, not of the stage alone; None when its meter cannot be read."""
 
@@ -188,12 +180,11 @@ class Readings:
 
     def meter_of(self, worker: "StageWorker") -> EnergyMeter | None:
         """Return the readable meter of a worker's substrate; a substrate has one meter, however many stages it has."""
-        substrate = worker.spec.substrate
-        if not isinstance(substrate, OnSubstrate):
+        silicon, name = worker.spec.silicon, worker.spec.substrate_name or ""
+        if silicon is None:
             return None
-        name = substrate.info.name
         if name not in self._meters:
-            self._meters[name] = substrate.meter()
+            self._meters[name] = silicon.meter()
         meter = self._meters[name]
         if meter.unavailable() is not None:
             return None
@@ -205,14 +196,11 @@ class Readings:
         """Return what enforces a worker's power budget; None without a budget or a meter that can be read."""
         budget = worker.config.power_budget_mw
         meter = None if budget is None else self.meter_of(worker)
-        if budget is None or meter is None:
-            return None
-        return Throttle(meter, budget * 1e-3, self._run.clock_ns)
+        return Throttle(meter, budget * 1e-3, self._run.clock_ns) if budget is not None and meter is not None else None
 
     def energy(self, worker: "StageWorker") -> Quantity | None:
         """Return the joules of a worker's substrate since the run began."""
-        meter = self.meter_of(worker)
-        if meter is None:
+        if (meter := self.meter_of(worker)) is None:
             return None
         try:
             return meter.total() - self._at_start[worker.spec.substrate_name or ""]  # type: ignore[operator]
@@ -224,9 +212,9 @@ class Readings:
         run, meter, lanes = self._run, worker.meter, list(worker.in_lanes)
         now_ns = worker.ended_ns or run.clock_ns()
         window_s = max(1, now_ns - meter.started_ns) * 1e-9
-        latency = meter.latency
-        p50, p99 = latency.percentile(50), latency.percentile(99)
+        p50, p99 = (ns and ns * 1e-6 for ns in (meter.latency.percentile(50), meter.latency.percentile(99)))
         energy = self.energy(worker)
+        power = energy and scaled(energy, 1e9 / max(now_ns - run.started_ns, 1), "W")
         lost = {n: worker.past[n] + sum(getattr(lane, n) for lane in lanes) for n in _LOSSES}
         return StageMetrics(
             stage=worker.name,
@@ -236,8 +224,8 @@ class Readings:
             items_processed=meter.items,
             outputs=meter.outputs,
             throughput_per_s=meter.items / window_s,
-            latency_p50_ms=None if p50 is None else p50 * 1e-6,
-            latency_p99_ms=None if p99 is None else p99 * 1e-6,
+            latency_p50_ms=p50,
+            latency_p99_ms=p99,
             utilization=min(1.0, meter.busy_ns * 1e-9 / window_s),
             blocked_get_s=meter.get_ns * 1e-9,
             blocked_put_s=meter.put_ns * 1e-9,
@@ -249,16 +237,14 @@ class Readings:
             retries=meter.retries,
             failed=meter.failed,
             restarts=worker.host.restarts,
-            power=None if energy is None else _power(energy, (now_ns - run.started_ns) * 1e-9),
+            power=power,
             energy=energy,
         )
 
 
-def _power(energy: Quantity, seconds: float) -> Quantity:
-    value = energy.value / max(seconds, 1e-9)
-    if isinstance(energy, Measured):
-        return Measured(value=value, unit="W", how=f"{energy.how}, mean over the run")
-    return Modelled(value=value, unit="W", profile=energy.profile)
+def scaled(energy: Quantity, factor: float, unit: str) -> Quantity:
+    """Return a quantity of the same source in another unit, such as the mean power of an energy."""
+    return msgspec.structs.replace(energy, value=energy.value * factor, unit=unit)
 
 
 def _status(worker: "StageWorker", run_status: str) -> Any:

@@ -17,12 +17,12 @@ import yaml
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import preset
 from metalforge.cli.cluster import app
+from metalforge.cluster import wait_for_nodes
 from metalforge.cluster.launch import (
     check_node,
     cluster_requirements,
     kubernetes_manifest,
     requirements,
-    wait_for_nodes,
     yaml_documents,
 )
 from metalforge.cluster.launch.checks import slurm_seconds
@@ -321,7 +321,7 @@ class FakeRay(ModuleType):
 def test_waiting_ends_when_all_came_or_when_it_is_time(monkeypatch, wanted, seconds, came):
     ray = FakeRay(5)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("metalforge.cluster.launch.waiting._AGAIN_S", 0.0)
+    monkeypatch.setattr("metalforge.cluster.joining.AGAIN_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"127.0.0.1:{head.getsockname()[1]}"
         if seconds < 1:

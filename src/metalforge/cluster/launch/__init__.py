@@ -7,7 +7,6 @@ from .kubernetes import KubernetesJob, kubernetes_manifest
 from .requirements import Requirement, check_node, cluster_requirements
 from .slurm import SlurmJob, slurm_script
 from .ssh import SshCluster, ssh_script
-from .waiting import wait_for_nodes
 from .yaml import yaml_documents
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "kubernetes_manifest",
     "slurm_script",
     "ssh_script",
-    "wait_for_nodes",
     "yaml_documents",
 ]

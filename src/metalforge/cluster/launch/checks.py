@@ -42,6 +42,13 @@ def slurm_word(option: str, text: str) -> str:
     return matching(option, text, r"\w[\w.,:+@%&|*=/-]*", "a name without spaces and quotes")
 
 
+def campaign_words(spec: Path | None, preset: str | None) -> list[str]:
+    """Return what `metalforge scan` is told to run: a spec or a preset."""
+    if (spec is None) == (preset is None):
+        raise SpecError("a spec or a preset is wanted, and not both\nhint: --spec spec.toml or --preset demo")
+    return ["--preset", slurm_word("preset", str(preset))] if spec is None else [path_text("spec", spec)]
+
+
 def object_name(option: str, text: str) -> str:
     """Return a name that Kubernetes, a folder and a shell take as it is."""
     return matching(option, text, "[a-z]([a-z0-9-]{0,38}[a-z0-9])?", "a name of at most 40 letters a-z, digits and -")

@@ -13,7 +13,7 @@ import msgspec
 
 from metalforge.core import SpecError, require_at_least
 
-from .checks import matching, object_name, printable, slurm_word
+from .checks import campaign_words, matching, object_name, printable
 from .requirements import LEAST_RAY, numbers
 
 Record = dict[str, Any]
@@ -108,32 +108,20 @@ def _claim(job: KubernetesJob) -> Record:
 
 def _wall(job: KubernetesJob) -> Record:
     """Return a policy by which the cluster's pods hear each other, and the operator on the dashboard's port alone."""
-    operator: Record = {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
-    }
-    if job.operator_namespace is not None:
-        operator["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": job.operator_namespace}}
-    own = {"matchLabels": {_LABEL: job.name}}
-    return _object(
-        job,
-        "networking.k8s.io/v1",
-        "NetworkPolicy",
-        f"{job.name}-ray",
-        spec={
-            "podSelector": own,
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [{"podSelector": own}]},
-                {"from": [operator], "ports": [{"protocol": "TCP", "port": DASHBOARD}]},
-            ],
-        },
-    )
+    own = {"podSelector": {"matchLabels": {_LABEL: job.name}}}
+    where = job.operator_namespace and {"matchLabels": {"kubernetes.io/metadata.name": job.operator_namespace}}
+    pods = {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}
+    operator = {"namespaceSelector": where or {}, "podSelector": pods}
+    ingress = [{"from": [own]}, {"from": [operator], "ports": [{"protocol": "TCP", "port": DASHBOARD}]}]
+    spec = {**own, "policyTypes": ["Ingress"], "ingress": ingress}
+    return _object(job, "networking.k8s.io/v1", "NetworkPolicy", f"{job.name}-ray", spec=spec)
 
 
 def _ray_job(job: KubernetesJob) -> Record:
     # The dashboard must listen on the pod's own address: the operator is another pod.
     head = {"num-cpus": "0", "dashboard-host": "0.0.0.0"}
+    resources = {"cpu": str(job.cpus_per_worker), "memory": job.memory_per_worker}
+    resources |= {"nvidia.com/gpu": str(job.gpus_per_worker)} if job.gpus_per_worker else {}
     workers = {"groupName": "workers", "replicas": job.workers, "minReplicas": job.workers, "maxReplicas": job.workers}
     cluster = {
         "rayVersion": job.ray_version,
@@ -144,37 +132,25 @@ def _ray_job(job: KubernetesJob) -> Record:
             "rayStartParams": head,
             "template": _pod(job, "ray-head", {"cpu": "2", "memory": job.head_memory}),
         },
-        "workerGroupSpecs": [workers | {"rayStartParams": {}, "template": _pod(job, "ray-worker", _resources(job))}],
+        "workerGroupSpecs": [workers | {"rayStartParams": {}, "template": _pod(job, "ray-worker", resources)}],
     }
-    return _object(
-        job,
-        "ray.io/v1",
-        "RayJob",
-        job.name,
-        spec={
-            "entrypoint": _entrypoint(job),
-            "submissionMode": "HTTPMode",  # no third pod, which would need the token too
-            "shutdownAfterJobFinishes": True,
-            "ttlSecondsAfterFinished": 60,
-            "backoffLimit": job.retries,
-            "rayClusterSpec": cluster,
-        },
-    )
+    spec = {
+        "entrypoint": _entrypoint(job),
+        "submissionMode": "HTTPMode",  # no third pod, which would need the token too
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 60,
+        "backoffLimit": job.retries,
+        "rayClusterSpec": cluster,
+    }
+    return _object(job, "ray.io/v1", "RayJob", job.name, spec=spec)
 
 
 def _entrypoint(job: KubernetesJob) -> str:
     out = f"{_DISK}/{job.out}"
-    if (job.spec is None) == (job.preset is None):
-        raise SpecError("a spec or a preset is wanted, and not both\nhint: --spec spec.toml or --preset demo")
-    what = [f"{_SPEC}/spec.toml"] if job.spec is not None else ["--preset", slurm_word("preset", str(job.preset))]
+    what = campaign_words(Path(_SPEC, "spec.toml") if job.spec else None, job.preset)
     scan = shlex.join(["metalforge", "scan", *what, "--cluster", "auto", "--out", out])
     resume = shlex.join(["metalforge", "resume", out, "--cluster", "auto"])
     return shlex.join(["bash", "-c", f"if [ -e {out}/journal.jsonl ]; then exec {resume}; else exec {scan}; fi"])
-
-
-def _resources(job: KubernetesJob) -> Record:
-    cards = {"nvidia.com/gpu": str(job.gpus_per_worker)} if job.gpus_per_worker else {}
-    return {"cpu": str(job.cpus_per_worker), "memory": job.memory_per_worker} | cards
 
 
 def _pod(job: KubernetesJob, name: str, resources: Record) -> Record:

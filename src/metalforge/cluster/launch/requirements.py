@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -37,16 +38,14 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
 
 def cluster_requirements() -> list[Requirement]:
     """Return the packages that campaigns on a cluster use, those that are missing included; nothing is imported."""
-    return [_found(package, *words) for package, words in _ADD.items()]
-
-
-def _found(package: str, purpose: str, remedy: str) -> Requirement:
-    try:
-        here = version(package)
-    except PackageNotFoundError:
-        return Requirement(package=package, purpose=purpose, version=None, remedy=remedy)
-    good = package != "ray" or numbers(here) >= LEAST_RAY
-    return Requirement(package=package, purpose=purpose, version=here, remedy="" if good else remedy)
+    found = []
+    for package, (purpose, remedy) in _ADD.items():
+        here = None
+        with suppress(PackageNotFoundError):
+            here = version(package)
+        good = here is not None and (package != "ray" or numbers(here) >= LEAST_RAY)
+        found.append(Requirement(package=package, purpose=purpose, version=here, remedy="" if good else remedy))
+    return found
 
 
 def numbers(text: str) -> tuple[int, ...]:

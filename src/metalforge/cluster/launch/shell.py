@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core import SpecError, require_at_least
+from metalforge.core import require_at_least
 
-from .checks import interface_name, path_text, slurm_word
+from .checks import interface_name, path_text
 
 Setting = str | int | Sequence[str]
 PORTS = 16
@@ -38,13 +38,6 @@ class RayLaunch(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_at_least(1, cpus_per_node=self.cpus_per_node, patience_s=self.patience_s)
         require_at_least(0, gpus_per_node=self.gpus_per_node)
-
-    @property
-    def what(self) -> list[str]:
-        """Return what `metalforge scan` is told to run: a spec or a preset."""
-        if (self.spec is None) == (self.preset is None):
-            raise SpecError("a spec or a preset is wanted, and not both\nhint: --spec spec.toml or --preset demo")
-        return [path_text("spec", self.spec)] if self.spec else ["--preset", slurm_word("preset", str(self.preset))]
 
     def script(
         self, head: str, own: Mapping[str, Setting], *, ports: str, worker_ports: tuple[int, int], main: str

@@ -2,8 +2,8 @@
 
 from metalforge.core import SpecError, require_at_least
 
-from .checks import slurm_seconds, slurm_word
-from .shell import PORTS, RayLaunch
+from .checks import campaign_words, slurm_seconds, slurm_word
+from .shell import PORTS, RayLaunch, Setting
 
 FIRST_PORT, LAST_PORT = 20000, 32767
 """Above the ports of known services and below those that Linux gives to clients."""
@@ -56,11 +56,17 @@ def slurm_script(job: SlurmJob) -> str:
     lines = [f"--{key}={slurm_word(key, str(value))}" for key, value in asked.items() if value is not None]
     lines += ["--requeue", "--no-kill"] + ["--exclusive"] * (job.cpus_per_node is None)
     head = "#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines)
+    own: dict[str, Setting] = {
+        "what": campaign_words(job.spec, job.preset),
+        "requeues": job.requeues,
+        "cpus": str(job.cpus_per_node or ""),
+        "gpus": job.gpus_per_node,
+    }
     # Two jobs on one node have other ports, unless their numbers differ by a multiple of so many.
     places = (LAST_PORT + 1 - FIRST_PORT) // PORTS
     return job.script(
         head,
-        {"what": job.what, "requeues": job.requeues, "cpus": str(job.cpus_per_node or ""), "gpus": job.gpus_per_node},
+        own,
         ports=f"$(({FIRST_PORT} + SLURM_JOB_ID % {places} * {PORTS}))",
         worker_ports=(0, 0),
         main="slurm.sh",

@@ -4,7 +4,7 @@ from zlib import crc32
 
 from metalforge.core import SpecError
 
-from .checks import host_name, object_name
+from .checks import campaign_words, host_name, object_name
 from .shell import PORTS, RayLaunch
 
 FIRST_PORT, BLOCK, BLOCKS = 20000, 1000, 12
@@ -40,7 +40,7 @@ def ssh_script(cluster: SshCluster) -> str:
     first, last = cluster.first_port, cluster.first_port + BLOCK - 1
     head = f"#!/bin/bash\n# This host and {len(hosts)} others; between them ports {first} to {last} are used.\n"
     own = {
-        "what": [] if cluster.stop else cluster.what,
+        "what": [] if cluster.stop else campaign_words(cluster.spec, cluster.preset),
         "action": "stop" if cluster.stop else "start",
         "hosts": hosts,
         "folder": folder,
