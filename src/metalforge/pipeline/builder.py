@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .supervisor import Run
 
 Runtime = Literal["threads", "inline", "ray"]
-_RUNTIMES = {"threads": "threads:ThreadsRun", "inline": "inline:InlineRun", "ray": "ray_:RayRun"}
+_RUNTIMES = {"threads": "supervisor:Run", "inline": "inline:InlineRun", "ray": "ray_:RayRun"}
 
 
 class Pipeline:
@@ -39,7 +39,7 @@ class Pipeline:
     def start(self, runtime: Runtime = "threads", **options: Any) -> "Run":
         """Start a run.
 
-        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`.
+        ``threads``: option `clock`. ``inline``: everything on this thread, in the order of `seed`.
         ``ray``: an actor for each stage (extra `ray`), options `resources`, `start_s`. All: `events`, an `EventLog`.
 
         >>> with pipeline.start() as run:      # doctest: +SKIP

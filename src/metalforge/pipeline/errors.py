@@ -1,18 +1,7 @@
 """The errors of the pipeline, and a failed item as a record: which stage, which item, what went in, where it broke.
 
-::
-
-    MetalforgeError
-    |-- core.SpecError
-    |   `-- GraphError          a graph that `build` refuses: every problem it found, in words
-    |-- ChannelError
-    |   |-- EndOfChannel        the clean end: the sender closed, and everything it sent was received
-    |   |-- ClosedError         this end was closed by us, and used again
-    |   `-- BrokenError         the other side is gone; `cause` says why
-    `-- PipelineError           a run that failed; `failure` says where and on what
-        |-- DeadlockError       every stage waits for another; the message draws who waits for whom
-        |-- StageTimeoutError   a step ran past its stage's timeout
-        `-- StageCrashError     the process of a stage died more often than allowed
+A graph that `build` refuses is a `GraphError`, a run that failed a `PipelineError`, and an end of a channel that cannot
+give or take what was asked a `ChannelError`.
 """
 
 import traceback

@@ -19,7 +19,7 @@ from .graph import PipelineGraph, StageSpec
 from .hosts import StageServer
 from .processes import Died, ProcessHost
 from .stages import Collect
-from .threads import ThreadsRun
+from .supervisor import Run
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -126,7 +126,7 @@ class StageActor(RayConnection):
         )
 
 
-class RayRun(ThreadsRun):
+class RayRun(Run):
     """A run whose stages are actors. `resources` maps stages to actor options (`num_gpus`, `resources`, ...).
 
     Stages that collect for the caller (`Collect`) stay here. A cluster that is already joined is used; else Ray starts

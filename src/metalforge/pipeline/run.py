@@ -1,13 +1,17 @@
-"""The workers and lanes of one run, and what workers tell it: edges and stages that ended, items that failed."""
+"""The workers and lanes of one run, the threads that drive them, and what workers tell it: ends and failures.
+
+Kernels release the interpreter lock, so stages compute at the same time; what does not can be given a process of its
+own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sleeps in a C-level queue.
+"""
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from .endings import Endings
-from .errors import Failure, PipelineError, StageTimeoutError
+from .errors import DeadlockError, Failure, PipelineError, StageTimeoutError
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
@@ -20,10 +24,11 @@ if TYPE_CHECKING:
     from .events import EventLog
     from .inline import ManualClock
 
+_POLL_S = 0.002
 RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
 
 
-class RunCore(ABC):
+class RunCore:
     """A graph that runs, as its workers see it; `supervisor.Run` adds the verbs."""
 
     grace_s = 5.0
@@ -32,6 +37,8 @@ class RunCore(ABC):
     """How long an interrupted run waits for anything to move, and a step in a thread may be past its timeout."""
     hang_s: float | None = 60.0
     """How long verbs without a timeout wait for a step that does not return; leaving `with`: while nothing moves."""
+    watch_s = 0.25
+    """Between two looks for stages that all wait; a run in which two looks find the same fails."""
     explore = False
     """Whether workers stop at every place where another could go first."""
 
@@ -47,6 +54,8 @@ class RunCore(ABC):
         self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
         self.events = events
         self.lock = threading.RLock()
+        self._changed, self._over = threading.Condition(), threading.Event()
+        self._threads: list[tuple[StageWorker | None, threading.Thread]] = []
         self.workers: dict[str, StageWorker] = {}
         self.retired: list[StageWorker] = []
         """Workers of stages that were removed, until they have ended."""
@@ -110,25 +119,74 @@ class RunCore(ABC):
             if self.workers[name].is_source:
                 self.workers[name].inbox.put(NUDGE)
 
-    # -- what runtimes add ----------------------------------------------------------------------------------------
+    # -- driving: a thread for each stage, and one that watches --------------------------------------------------------
 
-    @abstractmethod
     def launch(self, worker: StageWorker) -> None:
-        """Begin to drive a worker."""
+        """Begin to drive a worker: start its thread, and the one that watches with the first."""
+        if not self._threads:
+            self._begin("watchdog", None, self._watch)
+        self._begin(worker.name, worker, partial(self._drive, worker))
 
-    @abstractmethod
+    def _begin(self, name: str, worker: StageWorker | None, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"pipeline-{name}", daemon=True)
+        self._threads.append((worker, thread))
+        thread.start()
+
+    def _drive(self, worker: StageWorker) -> None:
+        """Run a worker: wait on the queue it yields, send it what came."""
+        error: BaseException | None = None
+        try:
+            life = worker.life()
+            queue = next(life)
+            while True:
+                worker.waiting = queue
+                got = queue.get()
+                worker.waiting = None
+                queue = life.send(got)
+        except StopIteration:
+            pass
+        except BaseException as raised:
+            error = raised
+        worker.waiting = None
+        self.worker_ended(worker, error)
+
+    def _watch(self) -> None:
+        before: tuple[int, ...] | None = None
+        while not self._over.wait(self.watch_s):
+            for worker in self.all_workers():
+                if worker.is_overdue(self.patience_s):
+                    self.fail_late(worker)
+            stuck = self.progress() if self.is_stuck() else None
+            if stuck is not None and stuck == before:
+                self.fail(self.deadlock())
+                return
+            before = stuck
+
+    def notify(self) -> None:
+        """Wake the threads that wait in `wait_until`."""
+        with self._changed:
+            self._changed.notify_all()
+
     def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
         """Wait until `ready()` holds; False when it cannot, or not within `timeout` seconds.
 
         Changes of a worker's life are announced; for anything else, such as counts of items, say `poll`.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not ready():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(_POLL_S if poll and (left is None or left > _POLL_S) else left)
+        return True
 
-    @abstractmethod
-    def notify(self) -> None:
-        """Wake the threads that wait in `wait_until`."""
-
-    def _release(self) -> None:  # noqa: B027 - nothing to give back by default
-        """Give back what the runtime holds, when every worker has ended."""
+    def _release(self) -> None:
+        """Give back what drives a run that has ended: no thread is left but those that were abandoned."""
+        self._over.set()
+        for worker, thread in self._threads:
+            if thread is not threading.current_thread() and (worker is None or worker.ended or not worker.abandoned):
+                thread.join()
 
     # -- reports of workers ---------------------------------------------------------------------------------------
 
@@ -238,6 +296,11 @@ class RunCore(ABC):
         """Whether every stage waits for something that only another stage could give."""
         alive = [w for w in self.all_workers() if not w.ended]
         return self.status == "running" and bool(alive) and all(w.is_blocked() for w in alive)
+
+    def deadlock(self) -> DeadlockError:
+        """Return the error of a run in which every stage waits."""
+        lines = [f"  {w.name}: {w.why_waiting()}" for w in self.all_workers()]
+        return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
     def progress(self) -> tuple[int, ...]:
         """Return counters of which one at least grows while anything moves."""

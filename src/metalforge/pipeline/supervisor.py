@@ -1,6 +1,6 @@
 """The verbs of a run: start, wait, drain, stop, pause, and changes of stages and of the graph while it runs.
 
-The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
+Threads drive its workers (`run`); `inline` drives them on the caller's thread, `ray_` has actors do their work.
 """
 
 import threading
@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from metalforge.core import PlacementError, SpecError, UnknownNameError, find
+from metalforge.core import PlacementError, UnknownNameError, find
 
 from .checks import lacking
-from .errors import BrokenError, DeadlockError, GraphError, PipelineError, StageTimeoutError
-from .graph import PipelineGraph, StageSpec
+from .errors import BrokenError, GraphError, PipelineError, StageTimeoutError
+from .graph import PipelineGraph
 from .lanes import NUDGE, LaneStatistics
 from .metrics import StageMetrics, StageTotals, totals_of
 from .run import RunCore
-from .stages import OnSubstrate, StageConfig
+from .stages import OnSubstrate
 from .worker import StageWorker, Timer
 
 if TYPE_CHECKING:
@@ -225,18 +225,9 @@ class Run(RunCore):
         return self.order(worker, lambda: worker.host.checkpoint(), timeout)
 
     def send_config(self, stage: str, config: Any, timeout: float | None = None) -> None:
-        """Give a stage a new configuration at its next border; returns when it has it.
-
-        A `StageConfig` changes how the stage is run; anything else goes to its `configure(state, config)`.
-        """
+        """Call a stage's `configure(state, config)` at its next border; returns when it has it."""
         worker = self.worker(stage)
-        if isinstance(config, StageConfig):
-            for name in ("droppable", "isolation"):
-                if getattr(config, name) != getattr(worker.config, name):
-                    raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
-            self._swap(worker, replace(worker.spec, config=config), timeout)
-        else:
-            self.order(worker, lambda: worker.host.configure(config), timeout)
+        self.order(worker, lambda: worker.host.configure(config), timeout)
         self.note("stage.configured", stage)
 
     def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
@@ -244,7 +235,7 @@ class Run(RunCore):
 
         A name must be that of a substrate of this graph or of this machine.
         """
-        from .reconfigure import find_substrate
+        from .reconfigure import find_substrate, swap_host
 
         worker = self.worker(stage)
         there = find_substrate(to, [w.spec for w in self.all_workers()])
@@ -252,15 +243,10 @@ class Run(RunCore):
         if lacks := lacking(spec):
             raise PlacementError(lacks)  # and nothing has changed
         with self._verbs:
-            return self._swap(worker, spec, timeout)
-
-    def _swap(self, worker: StageWorker, spec: StageSpec, timeout: float | None) -> "Migration":
-        from .reconfigure import swap_host
-
-        moved = self.order(worker, lambda: swap_host(self, worker, spec), timeout)
-        with self.lock:
-            if spec.name in self.graph.stages:
-                self.graph = replace(self.graph, stages={**self.graph.stages, spec.name: spec})
+            moved = self.order(worker, lambda: swap_host(self, worker, spec), timeout)
+            with self.lock:
+                if stage in self.graph.stages:
+                    self.graph = replace(self.graph, stages={**self.graph.stages, stage: spec})
         return moved
 
     # -- changing the graph ---------------------------------------------------------------------------------------
@@ -332,11 +318,6 @@ class Run(RunCore):
     def edges(self) -> list[LaneStatistics]:
         """Return what every edge has carried."""
         return [lane.statistics() for w in list(self.workers.values()) for lane in list(w.out_lanes)]
-
-    def deadlock(self) -> DeadlockError:
-        """Return the error of a run in which every stage waits."""
-        lines = [f"  {w.name}: {w.why_waiting()}" for w in self.all_workers()]
-        return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
     # -- with -----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from metalforge.pipeline import (
     PipelineBuilder,
     PipelineError,
     PipelineGraph,
+    Run,
     Source,
     Stage,
     StageConfig,
@@ -43,7 +44,6 @@ from metalforge.pipeline import (
     read_events,
 )
 from metalforge.pipeline.stages import as_stage
-from metalforge.pipeline.threads import ThreadsRun
 from reference.pipeline_stages import Endless, MeteredChip, NeverReturns, Numbers, RunningSum
 from reference.pipelines import order_problems
 
@@ -648,7 +648,7 @@ def test_a_step_is_past_its_timeout_by_the_clock_of_its_run():
 
     stage0 = {"timeout_s": 1.0, "on_error": "skip"}
     pipeline, sink = chain(step, source=Numbers(1), stage0=stage0)
-    run = ThreadsRun(pipeline.graph, clock=clock)
+    run = Run(pipeline.graph, clock=clock)
     run.patience_s = 10.0
     with run.start():
         run.wait()
@@ -1019,9 +1019,7 @@ def test_send_config_arrives_at_a_border_and_what_cannot_be_taken_raises(runtime
         run.send_config("sum", 1_000_000)
         with pytest.raises(TypeError, match="configuration"):
             run.send_config("out", 3)
-        run.send_config("out", StageConfig(on_error="skip"))
-        with pytest.raises(SpecError, match="use reconfigure"):
-            run.send_config("out", StageConfig(droppable=True))
+        run.reconfigure(Edits().change_stage("out", config=StageConfig(on_error="skip")))
         assert run.workers["out"].config.on_error == "skip"
         assert int.from_bytes(run.checkpoint("sum"), "big") >= 0
         run.wait()
@@ -1041,7 +1039,9 @@ def blocked_ring():
 
 
 def test_the_watchdog_draws_who_waits_for_whom_and_fails():
-    run = ThreadsRun(blocked_ring(), watch_s=0.02).start()
+    run = Run(blocked_ring())
+    run.watch_s = 0.02
+    run.start()
     with pytest.raises(DeadlockError) as caught:
         run.wait(30.0)
     assert "a: waits for room on a -> b (1 queued): waits for b" in str(caught.value)
@@ -1122,8 +1122,7 @@ def test_a_power_budget_throttles_by_the_rolling_mean():
     assert m.power.value <= 0.6
 
 
-@pytest.mark.parametrize("by", ["rewiring", "configuration"])
-def test_a_power_budget_that_is_given_while_a_graph_runs_throttles(by):
+def test_a_power_budget_that_is_given_while_a_graph_runs_throttles():
     chip = MeteredChip("npu")
 
     def work(x):
@@ -1134,10 +1133,7 @@ def test_a_power_budget_that_is_given_while_a_graph_runs_throttles(by):
     builder = PipelineBuilder().stage("in", None, Numbers(40)).stage("work", chip, work).stage("out", None, sink)
     with builder.topology(Chain("in", "work", "out")).build().start("inline", clock=ManualClock()) as run:
         run.wait_until(lambda: len(sink.items) >= 10)
-        if by == "rewiring":
-            run.reconfigure(Edits().change_stage("work", config=budget))
-        else:
-            run.send_config("work", budget)
+        run.reconfigure(Edits().change_stage("work", config=budget))
         before = chip.joules
         run.wait()
     assert len(sink.items) == 40
