@@ -99,15 +99,10 @@ class PipelineGraph:
 
     def resolved(self) -> "PipelineGraph":
         """Return the same graph with every channel said."""
-        return replace(self, edges=tuple(replace(e, channel=self._channel(e)) for e in self.edges))
-
-    def _channel(self, edge: Edge) -> ChannelKind:
-        if edge.channel is not None:
-            return edge.channel
-        if edge.feedback:
-            return Latest()
-        target = self.stages.get(edge.target)
-        return Bounded((target.config if target else StageConfig()).buffer_depth)
+        depth = {name: spec.config.buffer_depth for name, spec in self.stages.items()}
+        default = StageConfig().buffer_depth
+        kinds = [e.channel or (Latest() if e.feedback else Bounded(depth.get(e.target, default))) for e in self.edges]
+        return replace(self, edges=tuple(replace(e, channel=k) for e, k in zip(self.edges, kinds, strict=True)))
 
     def stage(self, name: str) -> StageSpec:
         """Return a stage by name."""
@@ -152,8 +147,7 @@ def components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[t
 
 
 def _edge_label(edge: Edge) -> str:
-    tokens = f", {edge.tokens} tokens" if edge.tokens is not None else ""
-    return ("default" if edge.channel is None else edge.channel.label) + tokens
+    return str(edge.channel) + (f", {edge.tokens} tokens" if edge.tokens is not None else "")
 
 
 def to_text(graph: PipelineGraph) -> str:

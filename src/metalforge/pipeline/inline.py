@@ -18,7 +18,7 @@ _STEP_NS = 1000  # what a turn of the loop costs on the virtual clock
 
 
 class ManualClock:
-    """A clock that stands still until `advance` or `advance_to` is called."""
+    """A clock that stands still until `advance` is called."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns
@@ -27,12 +27,8 @@ class ManualClock:
         """Return the time it was moved to."""
         return self._now_ns
 
-    def advance_to(self, now_ns: int) -> None:
-        """Move on; never back."""
-        self._now_ns = max(self._now_ns, now_ns)
-
     def advance(self, nanoseconds: int) -> None:
-        """Move on by some time."""
+        """Move on by some time; never back."""
         self._now_ns += max(0, nanoseconds)
 
 
@@ -88,7 +84,7 @@ class InlineRun(Run):
         due = [w.waiting.due_ns for w, _ in self._lives if not w.active and isinstance(w.waiting, Timer)]
         if not due or not isinstance(self._virtual, ManualClock):
             return False
-        self._virtual.advance_to(min(due))
+        self._virtual.advance(min(due) - self._virtual.now_ns())
         return True
 
     def _run_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:

@@ -34,13 +34,13 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         """How many items a channel that blocks holds."""
         return int(getattr(self, "capacity", 0))
 
-    @property
-    def label(self) -> str:
-        """The channel in a few characters, for drawings."""
-        return type(self).__name__.lower()
-
     def __str__(self) -> str:
-        return f"{type(self).__name__}({self.room})" if self.room else type(self).__name__
+        """The channel as it is written, without what is so by default: `Bounded(4, drop=oldest)`."""
+        given = [(f.name, v) for f in msgspec.structs.fields(self) if (v := getattr(self, f.name)) != f.default]
+        words = [
+            f"{name}={value}" if i else getattr(value, "__name__", str(value)) for i, (name, value) in enumerate(given)
+        ]
+        return type(self).__name__ + (f"({', '.join(words)})" if words else "")
 
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return the lane that carries such a channel into `inbox`; into a droppable stage no lane blocks."""
@@ -67,12 +67,6 @@ class Bounded(ChannelKind, frozen=True, tag="bounded"):
     def blocks(self) -> bool:
         """Unless it drops."""
         return self.drop is None
-
-    @property
-    def label(self) -> str:
-        """For example `bounded 4 / 1000 B`."""
-        limits = f"bounded {self.capacity}" + (f" / {self.max_bytes} B" if self.max_bytes else "")
-        return limits + (f" drop {self.drop}" if self.drop else "")
 
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return a lane that blocks, or one that drops."""
@@ -114,11 +108,6 @@ class Broadcast(ChannelKind, frozen=True, tag="broadcast"):
         """Where a slow consumer holds up all."""
         return self.slow == "block"
 
-    @property
-    def label(self) -> str:
-        """For example `broadcast 4 drop`."""
-        return f"broadcast {self.capacity} {self.slow}"
-
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return a lane that blocks, drops or ends."""
         if self.slow == "block" and not droppable:
@@ -157,14 +146,6 @@ class Filtered(ChannelKind, frozen=True, tag="filtered"):
     def room(self) -> int:
         """As the channel inside."""
         return self.inside.room
-
-    @property
-    def label(self) -> str:
-        """The predicate, and the channel inside."""
-        return f"{self.where if isinstance(self.where, str) else 'filtered by a function'}, {self.inside.label}"
-
-    def __str__(self) -> str:
-        return str(self.inside)
 
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return the lane of the channel inside, with the predicate before it."""

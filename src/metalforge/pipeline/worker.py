@@ -151,7 +151,7 @@ class StageWorker:
                 if self.draining:
                     self._exhaust()
                 elif not inbox.qsize() and self._may_produce():
-                    yield from self._work(self._produce)
+                    yield from self._work(lambda: self.host.produce())
                     continue
             if self.closing and not inbox.qsize():
                 run.settle(self)
@@ -256,9 +256,6 @@ class StageWorker:
 
     def _step(self, item: Item) -> Any:
         return self.host.step(item)  # the host of the moment: a stage may move between two attempts
-
-    def _produce(self) -> Any:
-        return self.host.produce()
 
     def _return_token(self) -> None:
         """Give the token of the item just processed back, unless it went on around the ring."""

@@ -63,7 +63,7 @@ def test_check_accepts_and_refuses_with_exit_codes(file):
 
 
 def test_show_draws_text_and_mermaid(file):
-    assert "numbers  (on cpu:0, source)\n  --> plus  [bounded 2]" in verb("show", file(GOOD)).stdout
+    assert "numbers  (on cpu:0, source)\n  --> plus  [Bounded(2)]" in verb("show", file(GOOD)).stdout
     assert verb("show", file(GOOD), "--mermaid").stdout.startswith("flowchart LR")
 
 

@@ -238,8 +238,8 @@ def test_a_wrong_file_is_refused_with_the_place(text, words):
 
 def test_drawings_name_stages_channels_and_feedback():
     pipeline = ring(None).build()
-    assert "judge\n  --> out  [bounded 4]\n  ~~> work  [latest]" in pipeline.show()
-    assert '-.->|"latest"|' in pipeline.show("mermaid")
+    assert "judge\n  --> out  [Bounded(4)]\n  ~~> work  [Latest]" in pipeline.show()
+    assert '-.->|"Latest"|' in pipeline.show("mermaid")
 
 
 class Pair(NamedTuple):

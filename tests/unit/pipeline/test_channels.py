@@ -116,6 +116,6 @@ def test_a_channel_is_added_in_one_place(monkeypatch):
         from_toml(text)
     monkeypatch.setitem(KINDS, "every", Every)
     pipeline: Pipeline = from_toml(text)
-    assert "[every]" in pipeline.show()
+    assert "[Every(3)]" in pipeline.show()
     pipeline.run()
     assert pipeline.graph.stages["b"].stage.payloads == [0, 3, 6]
