@@ -49,12 +49,6 @@ class ClusterAddress:
         )
 
     def __str__(self) -> str:
-        match self.kind:
-            case "auto":
-                return "auto"
-            case "local":
-                return f"local:{self.nodes}x{self.cores}"
-            case "client":
-                return f"ray://{self.host}:{self.port}"
-            case "head":
-                return f"{self.host}:{self.port}"
+        if self.kind == "local":
+            return f"local:{self.nodes}x{self.cores}"
+        return "auto" if self.kind == "auto" else f"{'ray://' * (self.kind == 'client')}{self.host}:{self.port}"

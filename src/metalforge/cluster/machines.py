@@ -6,6 +6,7 @@ campaign has as many lanes as its spec says, whatever the cluster has: where a n
 other has a lane for every core and card, loses those of a lost node, and takes a new one up when it comes.
 """
 
+import importlib
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ from metalforge.core import Closing, PlacementError, Quantity
 from metalforge.pipeline import Died, Pipeline, RayConnection, Run, StageCrashError, StageSpec, first_line
 
 from .lanes import FarCard, FarEngine, FarSubstrate, LaneFacts, LaneHost
-from .nodes import SILENT_S, ClusterNode, ask_all, common_level, free_resources, label_of, live_nodes
+from .nodes import SILENT_S, ClusterNode, ask_all, common_level, label_of, live_nodes
 from .worker import DISK, LEVEL, halt_here
 
 if TYPE_CHECKING:
@@ -132,13 +133,10 @@ class RayMachines(Machines, Closing):
                     node.end()
         if not lanes:
             disk = max((node.disk for node in self._nodes.values()), default=0)
+            why = "; ".join(f"{node.label}: {node.gone or 'no core is free'}" for node in self._nodes.values())
             raise PlacementError(
-                "no node of the cluster can run a chain: "
-                + (
-                    "; ".join(f"{node.label}: {node.gone or 'no core is free'}" for node in self._nodes.values())
-                    or "it has no nodes"
-                )
-                + "\nhint: metalforge devices --cluster shows what its nodes have"
+                f"no node of the cluster can run a chain: {why or 'it has no nodes'}"
+                "\nhint: metalforge devices --cluster shows what its nodes have"
             ) from (OSError(disk, os.strerror(disk)) if disk else None)
         return tuple(lanes)
 
@@ -211,7 +209,7 @@ class RayMachines(Machines, Closing):
     def _take_in(self, spec: CampaignSpec) -> None:
         """Start workers on nodes that have none, all at once, and ask them for their lanes."""
         there = {one["NodeID"]: one for one in live_nodes(self.ray)}
-        free = free_resources()
+        free = importlib.import_module("ray._private.state").available_resources_per_node()
         for node_id, one in there.items():
             if node_id not in self._nodes:
                 has = free.get(node_id, one["Resources"])
@@ -250,30 +248,19 @@ class RayMachines(Machines, Closing):
 
     def _all(self, spec: CampaignSpec, without: set[str]) -> list[ChainLane]:
         """Return the lanes of all nodes, cards first; where the spec says how many, in turns over the nodes."""
-        found = [
-            (f"{facts.name}.{node.label}", node, facts)
-            for node in self._nodes.values()
-            if not node.gone
-            for facts in node.lanes
-        ]
-        found = [one for one in found if one[0] not in without]
-        found.sort(key=lambda one: not one[2].sites)
-        wanted = spec.running.producers
-        if wanted and not any(facts.sites for _, _, facts in found):
+        able = [node for node in self._nodes.values() if not node.gone]
+        found = [(f"{facts.name}.{node.label}", node, facts) for node in able for facts in node.lanes]
+        found = sorted((one for one in found if one[0] not in without), key=lambda one: not one[2].sites)
+        if spec.running.producers and not any(facts.sites for _, _, facts in found):
             turns = sorted(found, key=lambda one: int(one[2].name.partition(":")[2] or 0))
-            found = turns[:wanted]
+            found = turns[: spec.running.producers]
         return [self._lane(*one) for one in found]
 
     def _logical(self, spec: CampaignSpec) -> list[ChainLane]:
         """Return as many lanes as a deterministic campaign has anywhere, spread over the nodes."""
         nodes = [node for node in self._nodes.values() if not node.gone and node.lanes]
-        if not nodes:
-            return []
-        cores = sum(len(node.lanes) for node in nodes)
-        names = [f"cpu:{i}" for i in range(spec.running.producers or cores)]
-        return [
-            self._lane(name, node, node.lanes[0]) for i, name in enumerate(names) if (node := nodes[i % len(nodes)])
-        ]
+        lanes = range(spec.running.producers or sum(len(node.lanes) for node in nodes)) if nodes else ()
+        return [self._lane(f"cpu:{i}", (node := nodes[i % len(nodes)]), node.lanes[0]) for i in lanes]
 
     def _lane(self, name: str, node: ClusterNode, facts: LaneFacts) -> ChainLane:
         if self._homes.get(name, (None,))[0] is not node:

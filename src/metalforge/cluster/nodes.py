@@ -1,6 +1,5 @@
 """The nodes of a Ray cluster: each with one worker, an actor that is asked what the node has and does its work."""
 
-import importlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -122,12 +121,6 @@ def live_nodes(ray: "ModuleType") -> list[dict[str, Any]]:
     """Return the nodes that are there, the head first."""
     alive = [one for one in ray.nodes() if one["Alive"]]
     return sorted(alive, key=lambda one: ("node:__internal_head__" not in one["Resources"], one["NodeID"]))
-
-
-def free_resources() -> dict[str, dict[str, float]]:
-    """Return the free resources of each node."""
-    found: dict[str, dict[str, float]] = importlib.import_module("ray._private.state").available_resources_per_node()
-    return found
 
 
 def label_of(one: dict[str, Any], taken: Collection[str]) -> str:

@@ -77,7 +77,8 @@ class Supervisor:
             reason = str(error) if isinstance(error, MetalforgeError) else traceback.format_exc()
             number = system_error(error)
             self._outcome = Outcome(kind="failed", reason=reason, number=number, error=portable(error))
-        threading.Thread(target=self._go, daemon=True).start()
+        time.sleep(KEPT_S)  # in which questions can be asked
+        self._ray.kill(self._ray.get_runtime_context().current_actor)
 
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:
         with RayMachines(self._ray, self._directory) as self._machines:
@@ -96,11 +97,6 @@ class Supervisor:
         found = Results(state, self._directory)
         found.report()
         return Outcome(kind="finished", lines=tuple(found.said), summary=found.summary)
-
-    def _go(self) -> None:
-        """End after a time in which questions could be asked."""
-        time.sleep(KEPT_S)
-        self._ray.kill(self._ray.get_runtime_context().current_actor)
 
     def view(self) -> View | None:
         """Return how it stands; None while it is being opened."""

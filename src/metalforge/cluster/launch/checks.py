@@ -17,8 +17,25 @@ _SLURM_TIMES = (
 _SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
-def matching(option: str, text: str, pattern: str, wanted: str) -> str:
-    """Return a text that has this form."""
+_WORDS = {
+    "folder": (r"[\w.-]+(/[\w.-]+)*", "a folder on the disk, as in run or runs/one"),
+    "host": (r"(\w[\w.-]*@)?\w[\w.-]*", "HOST or USER@HOST"),  # never an option of ssh
+    "image": (r"[a-z0-9][\w./:@-]*", "the name of an image such as registry.example/metalforge:1.0"),
+    "interface": (r"\w[\w.@-]{0,14}", "a network interface such as eth0 or ib0"),
+    "key": (r"[A-Za-z0-9]([\w./-]{0,250}[A-Za-z0-9])?", "a key of letters, digits and ./_-"),
+    # What Kubernetes, a folder and a shell take as it is.
+    "name": ("[a-z]([a-z0-9-]{0,38}[a-z0-9])?", "a name of at most 40 letters a-z, digits and -"),
+    "quantity": (r"\d+(\.\d+)?(m|[kMGTPE]|[KMGTPE]i)?", "a quantity such as 16Gi"),
+    "value": (r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", "KEY=VALUE with a plain value"),
+    "version": (r"\d+\.\d+\.\d+", "as in 2.60.0"),
+    "word": (r"\w[\w.,:+@%&|*=/-]*", "a name without spaces and quotes"),  # of a partition, an account and the like
+}
+"""The form of each kind of word, and how a message describes it."""
+
+
+def checked(kind: str, option: str, text: str) -> str:
+    """Return a text that has the form of its kind of word."""
+    pattern, wanted = _WORDS[kind]
     if not re.fullmatch(pattern, text, re.ASCII):
         raise SpecError(f"`{option}` must be {wanted}. Got `{escaped(text)}`")
     return text
@@ -37,31 +54,11 @@ def path_text(option: str, path: Path) -> str:
     return f"./{text}" if text.startswith("-") else text
 
 
-def slurm_word(option: str, text: str) -> str:
-    """Return the name of a partition, an account, a constraint or the like."""
-    return matching(option, text, r"\w[\w.,:+@%&|*=/-]*", "a name without spaces and quotes")
-
-
 def campaign_words(spec: Path | None, preset: str | None) -> list[str]:
     """Return what `metalforge scan` is told to run: a spec or a preset."""
     if (spec is None) == (preset is None):
         raise SpecError("a spec or a preset is wanted, and not both\nhint: --spec spec.toml or --preset demo")
-    return ["--preset", slurm_word("preset", str(preset))] if spec is None else [path_text("spec", spec)]
-
-
-def object_name(option: str, text: str) -> str:
-    """Return a name that Kubernetes, a folder and a shell take as it is."""
-    return matching(option, text, "[a-z]([a-z0-9-]{0,38}[a-z0-9])?", "a name of at most 40 letters a-z, digits and -")
-
-
-def host_name(option: str, text: str) -> str:
-    """Return a host as ssh takes it: a name, an address or USER@HOST; never an option of ssh."""
-    return matching(option, text, r"(\w[\w.-]*@)?\w[\w.-]*", "HOST or USER@HOST")
-
-
-def interface_name(option: str, text: str) -> str:
-    """Return the name of a network interface, as in `ib0`."""
-    return matching(option, text, r"\w[\w.@-]{0,14}", "a network interface such as eth0 or ib0")
+    return ["--preset", checked("word", "preset", str(preset))] if spec is None else [path_text("spec", spec)]
 
 
 def slurm_seconds(option: str, text: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from metalforge.core import SpecError, require_at_least
 
-from .checks import campaign_words, matching, object_name, printable
+from .checks import campaign_words, checked, printable
 from .requirements import LEAST_RAY, numbers
 
 Record = dict[str, Any]
@@ -22,9 +22,14 @@ _LABEL = "metalforge.io/campaign"
 _DISK, _SPEC = "/campaign", "/spec"
 _LARGEST_SPEC = 1_000_000
 """Bytes of a ConfigMap; Kubernetes refuses more than a MiB."""
-_IMAGE = r"[a-z0-9][\w./:@-]*"
-_QUANTITY = r"\d+(\.\d+)?(m|[kMGTPE]|[KMGTPE]i)?"
-_KEY = r"[A-Za-z0-9]([\w./-]{0,250}[A-Za-z0-9])?"
+_FORMS = {
+    "image": "image",
+    "ray_version": "version",
+    **dict.fromkeys(("memory_per_worker", "head_memory", "storage"), "quantity"),
+    **dict.fromkeys(("name", "namespace", "token_secret", "claim", "storage_class", "operator_namespace"), "name"),
+    "out": "folder",  # of the disk, not of the pod: what lies elsewhere is lost with the pod
+}
+"""Which kind of word a field holds."""
 
 
 class KubernetesJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,17 +61,11 @@ class KubernetesJob(msgspec.Struct, frozen=True, kw_only=True):
         require_at_least(1, workers=self.workers, cpus_per_worker=self.cpus_per_worker)
         require_at_least(0, gpus_per_worker=self.gpus_per_worker, retries=self.retries)
         require_at_least(30, grace_s=self.grace_s)
-        matching("image", self.image, _IMAGE, "the name of an image such as registry.example/metalforge:1.0")
-        matching("ray-version", self.ray_version, r"\d+\.\d+\.\d+", "as in 2.60.0")
+        for option, kind in _FORMS.items():
+            if (value := getattr(self, option)) is not None:
+                checked(kind, option, value)
         if numbers(self.ray_version) < LEAST_RAY:
             raise SpecError(f"`ray-version` must be 2.52.0 or newer, the first with tokens. Got {self.ray_version}")
-        for option in ("memory_per_worker", "head_memory", "storage"):
-            matching(option, getattr(self, option), _QUANTITY, "a quantity such as 16Gi")
-        for option in ("name", "namespace", "token_secret", "claim", "storage_class", "operator_namespace"):
-            if (value := getattr(self, option)) is not None:
-                object_name(option, value)
-        # A folder of the disk, not of the pod: what lies elsewhere is lost with the pod.
-        matching("out", self.out, r"[\w.-]+(/[\w.-]+)*", "a folder on the disk, as in run or runs/one")
         if ".." in self.out.split("/"):
             raise SpecError(f"`out` must be a folder below the disk. Got {self.out}")
 
@@ -184,8 +183,9 @@ def _pod(job: KubernetesJob, name: str, resources: Record) -> Record:
     if name == "ray-worker" and job.node_selector:
         spec["nodeSelector"] = dict(_pair("node-selector", text) for text in job.node_selector)
     if name == "ray-worker" and job.tolerations:
-        keys = [matching("toleration", key, _KEY, "the key of a taint") for key in job.tolerations]
-        spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in keys]
+        spec["tolerations"] = [
+            {"key": checked("key", "toleration", key), "operator": "Exists"} for key in job.tolerations
+        ]
     return {"metadata": {"labels": {_LABEL: job.name}}, "spec": spec}
 
 
@@ -193,5 +193,4 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise SpecError(f"`{option}` must be KEY=VALUE. Got `{printable(option, text)}`")
-    matching(option, key, _KEY, "KEY=VALUE")
-    return key, matching(option, value, r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", "KEY=VALUE with a plain value")
+    return checked("key", option, key), checked("value", option, value)

@@ -12,7 +12,7 @@ import msgspec
 
 from metalforge.core import require_at_least
 
-from .checks import interface_name, path_text
+from .checks import checked, path_text
 
 Setting = str | int | Sequence[str]
 PORTS = 16
@@ -49,7 +49,7 @@ class RayLaunch(msgspec.Struct, frozen=True, kw_only=True):
         low, high = worker_ports
         node: dict[str, Setting] = {
             "activate": "" if self.activate is None else path_text("activate", self.activate),
-            "interface": "" if self.interface is None else interface_name("interface", self.interface),
+            "interface": "" if self.interface is None else checked("interface", "interface", self.interface),
             "allow_public": "yes" if self.allow_public_address else "no",
             "client": "yes" if self.client else "no",
             "cpus": str(self.cpus_per_node or ""),
@@ -74,10 +74,7 @@ def _part(name: str) -> str:
 
 def _settings(values: Mapping[str, Setting]) -> str:
     """Return assignments; every value is quoted, and a sequence becomes an array."""
-    return "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
-
-
-def _quoted(value: Setting) -> str:
-    if isinstance(value, str):
-        return shlex.quote(value)
-    return str(value) if isinstance(value, int) else f"({shlex.join(value)})"
+    return "".join(
+        f"{name}={shlex.quote(str(value)) if isinstance(value, str | int) else f'({shlex.join(value)})'}\n"
+        for name, value in values.items()
+    )

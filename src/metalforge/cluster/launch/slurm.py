@@ -2,7 +2,7 @@
 
 from metalforge.core import SpecError, require_at_least
 
-from .checks import campaign_words, slurm_seconds, slurm_word
+from .checks import campaign_words, checked, slurm_seconds
 from .shell import PORTS, RayLaunch, Setting
 
 FIRST_PORT, LAST_PORT = 20000, 32767
@@ -53,7 +53,7 @@ def slurm_script(job: SlurmJob) -> str:
         "signal": f"B:TERM@{job.notice_s}",
         "open-mode": "append",
     }
-    lines = [f"--{key}={slurm_word(key, str(value))}" for key, value in asked.items() if value is not None]
+    lines = [f"--{key}={checked('word', key, str(value))}" for key, value in asked.items() if value is not None]
     lines += ["--requeue", "--no-kill"] + ["--exclusive"] * (job.cpus_per_node is None)
     head = "#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines)
     own: dict[str, Setting] = {

@@ -4,7 +4,7 @@ from zlib import crc32
 
 from metalforge.core import SpecError
 
-from .checks import campaign_words, host_name, object_name
+from .checks import campaign_words, checked
 from .shell import PORTS, RayLaunch
 
 FIRST_PORT, BLOCK, BLOCKS = 20000, 1000, 12
@@ -27,17 +27,14 @@ class SshCluster(RayLaunch, frozen=True, kw_only=True):
         if self.ports is not None and not 1024 <= self.ports <= 65536 - BLOCK:
             raise SpecError(f"`ports` must be from 1024 to {65536 - BLOCK}, the first of {BLOCK}. Got {self.ports}")
 
-    @property
-    def first_port(self) -> int:
-        """Return the first port: the one that was asked for, or one by the name, so that two clusters are apart."""
-        return FIRST_PORT + crc32(self.name.encode()) % BLOCKS * BLOCK if self.ports is None else self.ports
-
 
 def ssh_script(cluster: SshCluster) -> str:
     """Return the script; with the argument `stop` it ends what an earlier run of it left."""
-    folder = f".metalforge/cluster/{object_name('name', cluster.name)}"
-    hosts = [host_name("hosts", host) for host in cluster.hosts]
-    first, last = cluster.first_port, cluster.first_port + BLOCK - 1
+    folder = f".metalforge/cluster/{checked('name', 'name', cluster.name)}"
+    hosts = [checked("host", "hosts", host) for host in cluster.hosts]
+    # Without a port that was asked for, one by the name, so that two clusters are apart.
+    first = cluster.ports or FIRST_PORT + crc32(cluster.name.encode()) % BLOCKS * BLOCK
+    last = first + BLOCK - 1
     head = f"#!/bin/bash\n# This host and {len(hosts)} others; between them ports {first} to {last} are used.\n"
     own = {
         "what": [] if cluster.stop else campaign_words(cluster.spec, cluster.preset),
