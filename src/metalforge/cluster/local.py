@@ -129,10 +129,14 @@ def environment_for(token: Path) -> dict[str, str]:
 
 
 class LocalCluster:
-    """A cluster that runs on this machine, identified by its folder; made by `start_local` or `find`."""
+    """A cluster that runs on this machine, identified by its folder; made by `start_local` or `find`.
+
+    `address` is what `ray.init` takes, `keeper` the process that holds it.
+    """
 
     def __init__(self, place: ClusterFolder, record: ClusterRecord) -> None:
-        self._place, self._record = place, record
+        self._place, self.folder = place, place.folder
+        self.address, self.keeper = record.address, record.keeper
 
     @classmethod
     def find(cls, folder: PathLike) -> Self | None:
@@ -156,21 +160,6 @@ class LocalCluster:
 
         wait_until(settled, _EXIT_S)
         return found
-
-    @property
-    def address(self) -> str:
-        """What `ray.init` takes."""
-        return self._record.address
-
-    @property
-    def folder(self) -> Path:
-        """The folder that it was started with."""
-        return self._place.folder
-
-    @property
-    def keeper(self) -> int:
-        """The process that holds it."""
-        return self._record.keeper
 
     def environment(self) -> dict[str, str]:
         """Return what a driver must have in its environment before it imports Ray; `ray.init()` then comes here."""

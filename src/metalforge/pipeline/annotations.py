@@ -41,27 +41,33 @@ def _of_methods(kind: type) -> tuple[Any, Any]:
     takes, gives = Any, Any
     step, produce = getattr(kind, "step", None), getattr(kind, "produce", None)
     if step is not None and step is not Stage.step:
-        hints, names = _hints(step), list(_parameters(step))
-        takes = hints.get(names[2], Any) if len(names) > 2 else Any
-        gives = _of_result(hints.get("return", Any))
+        arguments, result = _signature(step)  # self, state, item
+        takes, gives = arguments[2] if len(arguments) > 2 else Any, _of_result(result)
     if gives is Any and produce is not None and produce is not Source.produce:
-        gives = _of_result(_hints(produce).get("return", Any))
+        gives = _of_result(_signature(produce)[1])
     return takes, gives
 
 
 def _of_result(result: Any) -> Any:
     """Return the item type of `tuple[State, Outputs]`."""
     arguments = typing.get_args(result)
-    if typing.get_origin(result) is tuple and len(arguments) == 2:
-        return _outputs(arguments[1])
-    return Any
+    return _outputs(arguments[1]) if typing.get_origin(result) is tuple and len(arguments) == 2 else Any
 
 
 def _of_function(function: Any) -> tuple[Any, Any]:
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    hints, names = _hints(target), list(_parameters(target))
-    names = [n for n in names if n not in {"self", "ctx"}]
-    return (hints.get(names[0], Any) if names else None), _outputs(hints.get("return", Any))
+    routine = inspect.isroutine(function)
+    arguments, result = _signature(function if routine else getattr(function, "__call__", function))  # noqa: B004
+    return (arguments[0] if arguments else None), _outputs(result)
+
+
+def _signature(function: Any) -> tuple[list[Any], Any]:
+    """Return the types of a callable's arguments but `ctx`, and of its result; `Any` where nothing is said."""
+    try:
+        names = [name for name in inspect.signature(function).parameters if name != "ctx"]
+    except (TypeError, ValueError):  # of C
+        names = []
+    hints = _hints(function)
+    return [hints.get(name, Any) for name in names], hints.get("return", Any)
 
 
 def _hints(function: Any) -> dict[str, Any]:
@@ -69,13 +75,6 @@ def _hints(function: Any) -> dict[str, Any]:
         return typing.get_type_hints(function)
     except (NameError, TypeError):  # a name only for type checkers, or an object without annotations
         return {}
-
-
-def _parameters(function: Any) -> Iterable[str]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
 
 
 def _outputs(annotation: Any) -> Any:

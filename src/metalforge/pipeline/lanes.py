@@ -62,6 +62,7 @@ class Lane:
 
     def __init__(self, source: str, target: str, inbox: Inbox) -> None:
         self.source, self.target, self.inbox = source, target, inbox
+        self.edge = f"{source} -> {target}"
         self.credits: Inbox = SimpleQueue()
         self.space: Inbox | None = None
         self.predicate: Callable[[Item], bool] | None = None
@@ -73,11 +74,6 @@ class Lane:
         self.sent = self.filtered = self.dropped = self.overwritten = self.bytes_in = 0
         # the consumer writes
         self.taken = self.done = self.bytes_out = 0
-
-    @property
-    def edge(self) -> str:
-        """The edge, as `a -> b`."""
-        return f"{self.source} -> {self.target}"
 
     @property
     def lost(self) -> int:

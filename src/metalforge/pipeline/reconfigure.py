@@ -341,43 +341,41 @@ def swap_host(run: "Run", worker: StageWorker, spec: StageSpec) -> Migration:
     """
     began = run.clock_ns()
     worker.complete()
-    old_host, old_spec = worker.host, worker.spec
-    where = old_spec.substrate_name, spec.substrate_name
-    stays = old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation
-    if stays or not worker.opened:
-        _adopt(run, worker, spec, old_host if stays else run.make_host(spec))
-        return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
-    saved = old_host.checkpoint()
-    digest = hashlib.sha256(saved).hexdigest()
-    way = {"source": where[0], "target": where[1], "sha256": digest}
-    run.note("migration.left", worker.name, **way)
-    old_host.close()
-    try:
+    old, was, host = worker.host, worker.spec, worker.host
+    saved, digest = b"", ""
+    if was.substrate != spec.substrate or was.config.isolation != spec.config.isolation:
         host = run.make_host(spec)
-        host.open(saved)
-        arrived = host.checkpoint()
-        if arrived != saved:
-            host.close()
-            raise PipelineError(
-                f"the state of stage `{worker.name}` changed on its way from {where[0]} to {where[1]}: "
-                f"sha256 {digest} became {hashlib.sha256(arrived).hexdigest()}; it stays where it was"
-            )
-    except Exception:
-        old_host.open(saved)
-        raise
-    _adopt(run, worker, spec, host)
-    run.note("migration.arrived", worker.name, **way)
+        if worker.opened:
+            saved = old.checkpoint()
+            digest = hashlib.sha256(saved).hexdigest()
+            way = {"source": was.substrate_name, "target": spec.substrate_name, "sha256": digest}
+            run.note("migration.left", worker.name, **way)
+            old.close()
+            try:
+                _arrive(host, spec, saved, digest)
+            except Exception:
+                old.open(saved)
+                raise
+            run.note("migration.arrived", worker.name, **way)
+    worker.spec, worker.config, worker.host = spec, spec.config, host
+    host.spec = spec
+    worker.throttle = run.readings.throttle_of(worker)
     return Migration(
         stage=worker.name,
-        source=where[0],
-        target=where[1],
+        source=was.substrate_name,
+        target=spec.substrate_name,
         state_bytes=len(saved),
         sha256=digest,
         pause_ms=(run.clock_ns() - began) * 1e-6,
     )
 
 
-def _adopt(run: "Run", worker: StageWorker, spec: StageSpec, host: "Host") -> None:
-    worker.spec, worker.config, worker.host = spec, spec.config, host
-    host.spec = spec
-    worker.throttle = run.readings.throttle_of(worker)
+def _arrive(host: "Host", spec: StageSpec, saved: bytes, digest: str) -> None:
+    """Open a host from a state, which must come back from it byte for byte."""
+    host.open(saved)
+    if (arrived := host.checkpoint()) != saved:
+        host.close()
+        raise PipelineError(
+            f"the state of stage `{spec.name}` changed on its way to {spec.substrate_name}: "
+            f"sha256 {digest} became {hashlib.sha256(arrived).hexdigest()}; it stays where it was"
+        )

@@ -344,15 +344,10 @@ class Run(RunCore):
                 self.wait(self.grace_s)
             return
         try:
-            if isinstance(error, KeyboardInterrupt) and not self.aborting and self._drained_in_time():
-                return
+            if isinstance(error, KeyboardInterrupt) and not self.aborting:
+                with suppress(PipelineError):  # of the way out: it is kept in `error`
+                    if self.drain(self.grace_s, patience_s=self.patience_s):
+                        return
         finally:
             if not self._is_done():
                 self.stop(self.patience_s if isinstance(error, KeyboardInterrupt) else self.grace_s)
-
-    def _drained_in_time(self) -> bool:
-        """Whether a drain ends in bounded time; a failure on the way out is kept in `error`."""
-        try:
-            return self.drain(self.grace_s, patience_s=self.patience_s)
-        except PipelineError:
-            return False
