@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metalforge.core import on_demand
 
 if TYPE_CHECKING:
-    from .builder import Edits, Pipeline, PipelineBuilder
+    from .builder import Edits, Pipeline, PipelineBuilder, from_toml, read_pipeline
     from .calibration import judge, take_turns
     from .channels import Receive, Send, open_channel
     from .child import end_with_parent, portable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .events import Event, EventLog, read_events
     from .expressions import Expression
     from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
-    from .hosts import Outputs, StageServer
+    from .hosts import Outputs, StageServer, encode_state
     from .inline import ManualClock
     from .items import Emit, Item, ItemId
     from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from .ray_ import RayConnection, first_line, import_ray, start_actor
     from .reconfigure import Migration, Receipt
     from .stages import Collect, Context, Source, Stage, StageConfig
-    from .states import encode_state
     from .supervisor import Run
-    from .toml import from_toml, read_pipeline
 
 __all__ = [
     "END",

@@ -14,6 +14,11 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+import numpy as np
+
+from metalforge.core import SpecError
+
 from .errors import StageTimeoutError
 from .graph import StageSpec
 from .items import Item
@@ -49,8 +54,6 @@ class LocalHost:
         if saved is None:
             self.state = self.stage.init()
         else:
-            from .states import decode_state
-
             self.state = self.stage.restore(decode_state(saved))
 
     def step(self, item: Item) -> Outputs:
@@ -128,8 +131,6 @@ class LocalHost:
 
     def checkpoint(self) -> bytes:
         """Return the state as bytes."""
-        from .states import encode_state
-
         return encode_state(self.stage.state(self.state))
 
     def close(self) -> None:
@@ -163,3 +164,62 @@ class StageServer:
         """Close the stage, if it was opened."""
         if self._host is not None:
             self._host.close()
+
+
+# -- state as bytes -----------------------------------------------------------------------------------------------
+
+_ARRAY, _TUPLE, _BIG, _COMPLEX = 1, 2, 3, 4
+
+
+def encode_state(state: Any) -> bytes:
+    """Return the bytes of a state in MessagePack: equal states give equal bytes, arrays keep type, shape and every bit.
+
+    Not pickle: a checkpoint is data, and reading one runs no code.
+    """
+    return msgspec.msgpack.encode(_plain(state, "state"))
+
+
+def decode_state(data: bytes) -> Any:
+    """Return the state that `encode_state` got."""
+    return msgspec.msgpack.decode(data, ext_hook=_from_extension)
+
+
+def _plain(value: Any, where: str) -> Any:
+    match value:
+        case None | bool() | float() | str() | bytes():
+            return value
+        case int():
+            if -(1 << 63) <= value < 1 << 64:
+                return value
+            return msgspec.msgpack.Ext(_BIG, str(value).encode())
+        case complex():
+            return msgspec.msgpack.Ext(_COMPLEX, msgspec.msgpack.encode((value.real, value.imag)))
+        case list():
+            return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+        case tuple():
+            parts = [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+            return msgspec.msgpack.Ext(_TUPLE, msgspec.msgpack.encode(parts))
+        case dict():
+            return {k: _plain(v, f"{where}[{k!r}]") for k, v in value.items()}
+        case np.ndarray():
+            if value.dtype.hasobject:
+                raise SpecError(f"{where} is an array of objects, which has no bytes of its own")
+            head = (value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes())
+            return msgspec.msgpack.Ext(_ARRAY, msgspec.msgpack.encode(head))
+        case np.generic():
+            return _plain(np.asarray(value), where)
+    raise SpecError(
+        f"{where} is a {type(value).__name__}: a checkpoint holds numbers, text, bytes, lists, tuples, dicts and arrays"
+        "\nhint: give the stage `state(state)` and `restore(saved)`, which turn it into those and back"
+    )
+
+
+def _from_extension(code: int, data: memoryview) -> Any:
+    if code == _BIG:
+        return int(bytes(data))
+    if code == _COMPLEX:
+        return complex(*msgspec.msgpack.decode(data))
+    if code == _TUPLE:
+        return tuple(msgspec.msgpack.decode(data, ext_hook=_from_extension))
+    dtype, shape, content = msgspec.msgpack.decode(data)
+    return np.frombuffer(bytearray(content), dtype=np.dtype(dtype)).reshape(shape)

@@ -20,6 +20,7 @@ from metalforge.core import SpecError
 
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
+from .stages import FunctionStage, IterableSource
 from .wire import receive_object, send_object
 
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
@@ -93,7 +94,9 @@ class Child:
 
 def _main_file(spec: StageSpec) -> Path | None:
     """Return the script a stage was written in, when that is the program itself."""
-    stage = spec.stage.written
+    stage: Any = spec.stage
+    if isinstance(stage, FunctionStage | IterableSource):
+        stage = stage.function if isinstance(stage, FunctionStage) else stage.items
     module = getattr(stage, "__module__", None) if callable(stage) else type(stage).__module__
     if module != "__main__":
         return None

@@ -188,7 +188,6 @@ class _Change:
         pause_ms = (run.clock_ns() - began) * 1e-6
         for worker in started:
             worker.gate = was_paused
-            run.prepare(worker)
             run.launch(worker)
         with run.lock:
             run.endings.check_all()

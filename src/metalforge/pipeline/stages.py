@@ -117,11 +117,6 @@ class Stage(Generic[In, Out]):
 
     requires: ClassVar[tuple[Capability, ...]] = ()
 
-    @property
-    def written(self) -> Any:
-        """What the author wrote: this, or the function or iterable that it wraps."""
-        return self
-
     def init(self) -> Any:
         """Return the first state; None for a stage without state."""
         return None
@@ -169,11 +164,6 @@ class FunctionStage(Stage[Any, Any]):
         self._context = takes_context(function)
         self.is_async = inspect.iscoroutinefunction(function)
 
-    @property
-    def written(self) -> Any:
-        """The function."""
-        return self.function
-
     def step(self, state: Any, item: Any, ctx: Any = None) -> Any:
         """Call the function; a coroutine function's coroutine is wrapped so that it returns (state, outputs)."""
         made = self.function(item, ctx) if self._context else self.function(item)
@@ -197,11 +187,6 @@ class IterableSource(Source[Any]):
         self.items = items
         self._iterator: Iterator[Any] | None = None
         self._at = 0
-
-    @property
-    def written(self) -> Any:
-        """The iterable, or the function that makes it."""
-        return self.items
 
     def init(self) -> int:
         """Start from the beginning."""

@@ -48,14 +48,8 @@ class Run(RunCore):
         self.started_ns = self.clock_ns()
         self.note("run.started", self.graph.name)
         for worker in list(self.workers.values()):
-            self.prepare(worker)
             self.launch(worker)
         return self
-
-    def prepare(self, worker: StageWorker) -> None:
-        """Make a worker ready to be launched: its clock and its power budget start now."""
-        worker.meter.started_ns = self.clock_ns()
-        worker.throttle = self.readings.throttle_of(worker)
 
     def _is_done(self) -> bool:
         """Whether every stage has ended or was abandoned."""

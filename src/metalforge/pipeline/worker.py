@@ -30,20 +30,6 @@ class Stopped(Exception):  # noqa: N818 - a signal between worker and driver
     """The run is being stopped: the worker ends without ceremony."""
 
 
-class Tick:
-    """A queue that always has something: a place where another worker may go first."""
-
-    def qsize(self) -> int:
-        """Never empty."""
-        return 1
-
-    def get(self) -> None:
-        """Nothing to wait for."""
-
-
-TICK: Final = Tick()
-
-
 class Timer:
     """A queue that has something when its time has come, or when the worker is nudged."""
 
@@ -62,6 +48,8 @@ class Timer:
                 self._wakeup.get(True, left)
 
 
+TICK: Final = Timer(0, lambda: 0, SimpleQueue())
+"""Always has something: a place where another worker may go first."""
 Waits: TypeAlias = Generator[Any, Any, None]
 
 
@@ -138,6 +126,7 @@ class StageWorker:
     def life(self) -> Waits:
         """Run the stage from open to close; yields the queues it waits on."""
         clock_ns, meter, inbox, run = self.run.clock_ns, self.meter, self.inbox, self.run
+        meter.started_ns, self.throttle = clock_ns(), run.readings.throttle_of(self)
         if run.aborting:
             raise Stopped
         self.host.open()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from metalforge.pipeline import Collect, Edits, GraphError, Pipeline, from_toml
-from metalforge.pipeline.states import decode_state, encode_state
+from metalforge.pipeline.hosts import decode_state, encode_state
 from metalforge.substrates import discover
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

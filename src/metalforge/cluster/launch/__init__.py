@@ -3,11 +3,9 @@
 A record of what is wanted comes in, checked; text comes out. No secret is in it: tokens are made where it runs.
 """
 
-from .kubernetes import KubernetesJob, kubernetes_manifest
+from .kubernetes import KubernetesJob, kubernetes_manifest, yaml_documents
 from .requirements import Requirement, check_node, cluster_requirements
-from .slurm import SlurmJob, slurm_script
-from .ssh import SshCluster, ssh_script
-from .yaml import yaml_documents
+from .shell import SlurmJob, SshCluster, slurm_script, ssh_script
 
 __all__ = [
     "KubernetesJob",
