@@ -213,6 +213,7 @@ def _carried(
     """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
     from metalforge.cluster import ClusterAddress, joining, supervisor
     from metalforge.core import SpecError
+    from metalforge.pipeline import first_line
 
     address = ClusterAddress.parse(cluster)
     ray = joining.join(address, directory, start=not attach)
@@ -238,7 +239,7 @@ def _carried(
         tell(False)
         supervisor.end(ray, directory, actor)
     except ray.exceptions.RayError as lost:
-        raise ClusterLostError(f"{directory}: the cluster at {address} failed: {_first_line(lost)}") from lost
+        raise ClusterLostError(f"{directory}: the cluster at {address} failed: {first_line(lost)}") from lost
     finally:
         joining.leave(ray, address, directory, stop=stop)
     if (error := outcome.error) is not None:
@@ -309,21 +310,18 @@ class _Asking:
         self._starting = True
 
     def __call__(self, question: Callable[[], Any]) -> Any:
+        from metalforge.pipeline import first_line
+
         while True:
             try:
                 answer = self._ray.get(question(), timeout=PATIENCE_S)
             except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
                 silent = self._starting and isinstance(error, self._ray.exceptions.GetTimeoutError)
                 if time.monotonic() - self._heard > (STARTING_S if silent else PATIENCE_S):
-                    lost = ClusterLostError(f"the campaign's supervisor is gone: {_first_line(error)}")
+                    lost = ClusterLostError(f"the campaign's supervisor is gone: {first_line(error)}")
                     note_what_is_kept(lost, self._directory)
                     raise lost from error
                 time.sleep(LOOK_S)
             else:
                 self._heard, self._starting = time.monotonic(), False
                 return answer
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of what an error of Ray says."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__

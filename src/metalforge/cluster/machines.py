@@ -10,6 +10,7 @@ import importlib
 import os
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -73,7 +74,8 @@ class LaneConnection(RayConnection):
         try:
             result = super().request(verb, arguments, timeout_s)
         except Died as death:
-            node.lost(self._actor)
+            if node.worker is self._actor:  # another is started when a lane needs it
+                node.worker = node.asked = None
             raise self._failed(f"the worker on {node.label} died: {death}") from death
         except OSError as error:
             if error.errno not in DISK:
@@ -82,14 +84,14 @@ class LaneConnection(RayConnection):
             node.disk = error.errno
             raise self._failed(first_line(error)) from error
         node.heard = time.monotonic()
-        if verb == "step" and any(made.header.get("rows") for made in result):
-            self._machines.worked(self._lane)
+        if verb == "step" and self._machines.fixed and any(made.header.get("rows") for made in result):
+            self._machines.failures[self._lane] = 0  # a lane that is moved about counts its failures in a row
         return result
 
     def _failed(self, why: str) -> Died:
         """Return the end of this connection; a lane has a few of them."""
         self._node.last = why
-        self._machines.failed(self._lane)
+        self._machines.failures[self._lane] += 1
         return Died(why)
 
     def kill(self) -> None:
@@ -108,9 +110,11 @@ class RayMachines(Machines, Closing):
         self._nodes: dict[str, ClusterNode] = {}
         self._homes: dict[str, tuple[ClusterNode, LaneFacts]] = {}
         """Where each lane is, or was."""
-        self._failures: dict[str, int] = {}
-        self._said: list[tuple[str, str]] = []
-        self._fixed, self._producers = False, 0
+        self.failures: Counter[str] = Counter()
+        """Of each lane."""
+        self._said: deque[tuple[str, str]] = deque()
+        self.fixed, self._producers = False, 0
+        """Whether lanes that lose their node go on elsewhere; how many the spec asks for."""
         self._grown = threading.Event()
         self._wake, self._over = threading.Event(), threading.Event()
         self._flag = FarFlag(self._wake.set)
@@ -123,10 +127,10 @@ class RayMachines(Machines, Closing):
     def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
         """Return the lanes of all nodes that are there now."""
         self._grown.clear()
-        self._fixed, self._producers = spec.running.deterministic, spec.running.producers
+        self.fixed, self._producers = spec.running.deterministic, spec.running.producers
         with self._lock:
             self._take_in(spec)
-            lanes = self._logical(spec) if self._fixed else self._all(spec, set(without))
+            lanes = self._logical(spec) if self.fixed else self._all(spec, set(without))
             homes = {self._homes[lane.name][0].id for lane in lanes}
             for node in self._nodes.values():
                 if node.id not in homes:  # another campaign may have its cores
@@ -163,9 +167,7 @@ class RayMachines(Machines, Closing):
 
     def placed(self) -> list[tuple[str, str]]:
         """Return what happened to lanes since the last call."""
-        with self._lock:
-            said, self._said = self._said, []
-        return said
+        return [self._said.popleft() for _ in range(len(self._said))]
 
     def close(self) -> None:
         """End all workers."""
@@ -190,21 +192,6 @@ class RayMachines(Machines, Closing):
         """Return whether a lane of a node is still at work."""
         node = self._nodes.get(node_id)
         return node is not None and node.worker is not None
-
-    def say(self, lane: str, what: str) -> None:
-        """Note what happened to a lane, for the journal."""
-        with self._lock:
-            self._said.append((lane, what))
-
-    def failed(self, lane: str) -> None:
-        """Count a failure of a lane."""
-        with self._lock:
-            self._failures[lane] = self._failures.get(lane, 0) + 1
-
-    def worked(self, lane: str) -> None:
-        """Note that a lane has done something: one that is moved about counts its failures in a row."""
-        if self._fixed:
-            self._failures[lane] = 0
 
     def _take_in(self, spec: CampaignSpec) -> None:
         """Start workers on nodes that have none, all at once, and ask them for their lanes."""
@@ -241,7 +228,7 @@ class RayMachines(Machines, Closing):
     def _new_worker(self, node: ClusterNode) -> Any:
         # Each lane has one call under way; all lanes of a deterministic campaign may come to one node.
         lanes = self._producers or sum(one.cores for one in self._nodes.values())
-        calls = (max(node.cores, lanes) if self._fixed else node.cores) + node.cards + SPARE_CALLS
+        calls = (max(node.cores, lanes) if self.fixed else node.cores) + node.cards + SPARE_CALLS
         return node.start(self._directory, cores=node.cores, cards=node.cards, calls=calls)
 
     # -- lanes --------------------------------------------------------------------------------------------------------
@@ -284,9 +271,9 @@ class RayMachines(Machines, Closing):
     def _connect(self, lane: str) -> LaneConnection:
         """Return a connection to the lane's worker, started where there is none; raises where the lane has no place."""
         node, facts = self._homes[lane]
-        if self._failures.get(lane, 0) >= FAILURES:
+        if self.failures[lane] >= FAILURES:
             why = f"quarantined after {FAILURES} failures, the last on node {node.label}: {node.last}"
-            if not self._fixed:
+            if not self.fixed:
                 raise StageCrashError(why)
             node.gone = node.gone or why
         while True:
@@ -294,7 +281,7 @@ class RayMachines(Machines, Closing):
                 return LaneConnection(self, node, self._worker(node), lane)
             except StageCrashError as error:
                 node.gone = node.gone or str(error)
-                if not self._fixed:
+                if not self.fixed:
                     raise
                 node = self._elsewhere(lane, facts, error)
 
@@ -307,7 +294,7 @@ class RayMachines(Machines, Closing):
             load = {node.id: sum(home is node for home, _ in self._homes.values()) for node in able}
             node = min(able, key=lambda one: load[one.id])
             self._homes[lane] = node, facts
-            self._failures[lane] = 0
+            self.failures[lane] = 0
             self._said.append((lane, f"goes on on node {node.label}: {error}"))
             return node
 
@@ -343,8 +330,8 @@ class RayMachines(Machines, Closing):
                 for node in workers:
                     with suppress(self.ray.exceptions.RayError):  # it died: pending requests to it raise that
                         if late := node.ping():
-                            self.say(f"node {node.label}", late)
-                if not self._fixed and self._nodes:
+                            self._said.append((f"node {node.label}", late))
+                if not self.fixed and self._nodes:
                     new = [one for one in live_nodes(self.ray) if one["NodeID"] not in self._nodes]
                     if any(one["Resources"].get("CPU", 0) for one in new):
                         self._grown.set()

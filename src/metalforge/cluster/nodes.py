@@ -75,11 +75,6 @@ class ClusterNode:
                     f"node {self.label}: {first_line(getattr(error, 'cause', None) or error)}"
                 ) from error
 
-    def lost(self, worker: Any) -> None:
-        """Note that a worker is no more; another is started when a lane needs it."""
-        if self.worker is worker:
-            self.worker = self.asked = None
-
     def end(self) -> None:
         """End the worker, if there is one."""
         worker, self.worker = self.worker, None
@@ -91,7 +86,7 @@ class ClusterNode:
         worker = self.worker
         if worker is None:
             return ""
-        asked = self.asked = self.asked or worker.ping.remote()  # `lost` of another thread may forget it
+        asked = self.asked = self.asked or worker.ping.remote()  # a lane that found it dead may forget it
         done, _ = self.ray.wait([asked], timeout=0)
         if done:
             self.asked, self.heard, self.late = None, time.monotonic(), False
