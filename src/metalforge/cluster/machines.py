@@ -37,24 +37,21 @@ SPARE_CALLS = 4
 """Calls of a worker beside those of its lanes: flags, pings, meters."""
 
 
-class FarFlag(StopFlag):
+class _FarFlag(StopFlag):
     """Tells producers on all nodes to stop; what it becomes there is the flag of the worker's process."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.is_set, self._changed = False, changed
 
-    def set(self) -> None:
-        """Stop; may be called from a signal handler: the watching thread tells the nodes."""
+    def set(self) -> None:  # may be called from a signal handler: the watching thread tells the nodes
         self.is_set = True
         self._changed()
 
     def clear(self) -> None:
-        """Go on."""
         self.is_set = False
         self._changed()
 
     def __call__(self) -> bool:
-        """Whether to stop."""
         return self.is_set
 
     def __reduce__(self) -> tuple[Callable[[], Callable[[], bool]], tuple[()]]:
@@ -117,7 +114,7 @@ class RayMachines(Machines, Closing):
         """Whether lanes that lose their node go on elsewhere; how many the spec asks for."""
         self._grown = threading.Event()
         self._wake, self._over = threading.Event(), threading.Event()
-        self._flag = FarFlag(self._wake.set)
+        self._flag = _FarFlag(self._wake.set)
         self._lock = threading.RLock()
         self._watch = threading.Thread(target=self._look_after, name="cluster-watch", daemon=True)
         self._watch.start()
@@ -147,7 +144,7 @@ class RayMachines(Machines, Closing):
     def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
         """Do nothing: every node has checked its own memory."""
 
-    def flag(self, directory: Path) -> FarFlag:
+    def flag(self, directory: Path) -> StopFlag:
         """Return the flag of all nodes."""
         return self._flag
 

@@ -108,14 +108,6 @@ class PipelineGraph:
         """Return a stage by name."""
         return find("stage", name, self.stages)
 
-    def with_topology(self, topology: Graph) -> "PipelineGraph":
-        """Return the stages that `topology` mentions, with its edges."""
-        edges = topology.edges()
-        used = {name for e in edges for name in e.ends}
-        for name in used:
-            self.stage(name)
-        return replace(self, stages={n: s for n, s in self.stages.items() if n in used}, edges=edges)
-
     def components(self) -> list[tuple[str, ...]]:
         """Return the strongly connected components in topological order."""
         return components(self.stages, [e.ends for e in self.edges])

@@ -52,9 +52,6 @@ class InlineRun(Run):
         self._lives.append((worker, life))
         worker.waiting = TICK
 
-    def notify(self) -> None:
-        """Nobody waits elsewhere."""
-
     def step(self) -> bool:
         """Let one worker, picked by the seed, go on to its next waiting place; False when none can."""
         ready = [pair for pair in self._lives if not pair[0].active and pair[0].waiting.qsize()]
@@ -87,19 +84,15 @@ class InlineRun(Run):
         self._virtual.advance(min(due) - self._virtual.now_ns())
         return True
 
-    def _run_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Run the loop until `ready()`; a loop that cannot go on although stages are alive is a deadlock."""
         deadline = None if timeout is None else self.clock_ns() + int(timeout * 1e9)
         while not ready():
             if (deadline is not None and self.clock_ns() >= deadline) or not self.step():
-                return ready()
-        return True
-
-    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
-        """Run the loop until `ready()`; a loop that cannot go on although stages are alive is a deadlock."""
-        if self._run_until(ready, timeout):
+                break
+        else:
             return True
         if timeout is None and self.is_stuck():
             self.fail(self.deadlock())
-            self._run_until(self._all_ended)
-            return ready()
-        return False
+            self.wait_until(self._all_ended)
+        return ready()

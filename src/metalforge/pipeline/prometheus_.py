@@ -29,14 +29,16 @@ _COUNTERS: dict[str, tuple[str, Callable[[StageMetrics], float]]] = {
 }
 
 
-class RunCollector:
-    """Gives a scrape the present counters of a run."""
+class MetricsEndpoint(Closing):
+    """Serves `/metrics` of a run on 127.0.0.1 until closed; port 0 takes a free one, see `url`."""
 
-    def __init__(self, run: "Run") -> None:
-        self._run = run
+    def __init__(self, run: "Run", port: int = 0) -> None:
+        self._run, registry = run, CollectorRegistry()
+        registry.register(self)  # a collector by its method, not its base
+        self._server, self._thread = start_http_server(port, addr=_LOOPBACK, registry=registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family."""
+        """Yield every metric family, with the present counters of the run."""
         name, stages, edges = self._run.graph.name, self._run.snapshot(), self._run.edges()
         for family, (words, value) in _COUNTERS.items():
             counter = CounterMetricFamily(family, words, labels=["run", "stage"])
@@ -67,15 +69,6 @@ class RunCollector:
             lost.add_metric([name, edge.edge, "dropped"], edge.dropped)
             lost.add_metric([name, edge.edge, "overwritten"], edge.overwritten)
         yield from (depth, size, lost)
-
-
-class MetricsEndpoint(Closing):
-    """Serves `/metrics` of a run on 127.0.0.1 until closed; port 0 takes a free one, see `url`."""
-
-    def __init__(self, run: "Run", port: int = 0) -> None:
-        registry = CollectorRegistry()
-        registry.register(RunCollector(run))  # a collector by its method, not its base
-        self._server, self._thread = start_http_server(port, addr=_LOOPBACK, registry=registry)
 
     @property
     def url(self) -> str:

@@ -288,7 +288,9 @@ class Run(RunCore):
             return change.graph
         if isinstance(change, PipelineGraph):
             return change
-        return replace(self.graph, stages={**detached, **self.graph.stages}).with_topology(change)
+        known = {**detached, **self.graph.stages}
+        used = {name: find("stage", name, known) for edge in change.edges() for name in edge.ends}
+        return replace(self.graph, stages={n: s for n, s in known.items() if n in used}, edges=change.edges())
 
     # -- looking --------------------------------------------------------------------------------------------------
 
