@@ -14,11 +14,12 @@ from metalforge.pipeline import first_line, import_ray
 
 from .address import ClusterAddress
 from .local import LocalCluster, start_local
-from .supervisor import NAMESPACE
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+NAMESPACE = "metalforge"
+"""Of the actors of campaigns."""
 FOLDER = "cluster"
 """Folder, in a campaign's directory, with the files of a cluster on this machine."""
 CONNECT_S = 5.0

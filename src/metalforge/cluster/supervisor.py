@@ -19,13 +19,13 @@ from metalforge.campaign import JOURNAL, Campaign, CampaignSpec, Extension, Resu
 from metalforge.core import MetalforgeError, PlacementError
 from metalforge.pipeline import portable, start_actor
 
+from .joining import NAMESPACE
 from .machines import RayMachines
 from .worker import system_error
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-NAMESPACE = "metalforge"
 PREFIX = "campaign "
 KEPT_S = 3600.0
 """Seconds that a supervisor whose campaign is over waits for questions before it ends."""

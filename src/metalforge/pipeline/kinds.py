@@ -1,13 +1,5 @@
 """The kinds of channels: what an edge does when its consumer is slow, and what it lets through.
 
-======================  ==========================================================================================
-`Bounded(capacity)`     the producer waits when `capacity` items (or `max_bytes`) are queued: backpressure
-`Unbounded()`           the producer never waits; a warning past `warn_at` items
-`Broadcast(capacity)`   one of several consumers that each get every item; `slow` says what a slow one does to it
-`Filtered(where)`       only items whose header meets `where` enter the channel inside
-`Latest()`              room for one item that a newer one overwrites, and counts: for control and feedback
-======================  ==========================================================================================
-
 A kind is added by a subclass of `ChannelKind` and a line of `KINDS`; files, checks and drawings follow from there.
 """
 
@@ -38,7 +30,8 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         """The channel as it is written, without what is so by default: `Bounded(4, drop=oldest)`."""
         given = [(f.name, v) for f in msgspec.structs.fields(self) if (v := getattr(self, f.name)) != f.default]
         words = [
-            f"{name}={value}" if i else getattr(value, "__name__", str(value)) for i, (name, value) in enumerate(given)
+            f"{name}={value}" if i else "a function" if callable(value) else str(value)
+            for i, (name, value) in enumerate(given)
         ]
         return type(self).__name__ + (f"({', '.join(words)})" if words else "")
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import partialmethod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from metalforge.core import SpecError
 
@@ -22,6 +22,9 @@ from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
 from .stages import FunctionStage, IterableSource
 from .wire import receive_object, send_object
+
+if TYPE_CHECKING:
+    from .ray_ import RayConnection
 
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
 _END_TIMEOUT_S = 5.0
@@ -31,19 +34,8 @@ class Died(Exception):  # noqa: N818 - handled here, never seen outside
     """The process is gone."""
 
 
-class Connection(Protocol):
-    """A process that answers requests."""
-
-    pid: int | None
-
-    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
-        """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
-
-    def kill(self) -> None:
-        """End it now."""
-
-    def close(self) -> None:
-        """End it."""
+Connection: TypeAlias = "Child | RayConnection"
+"""A process that answers requests."""
 
 
 class Child:

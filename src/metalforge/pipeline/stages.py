@@ -11,7 +11,8 @@ not changed: after a step that raises, the old one is still good.
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pkgutil import resolve_name
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -246,8 +247,9 @@ def resolve_stage(impl: Any, parameters: Mapping[str, Any] | None) -> Stage[Any,
             raise SpecError("`parameters` are for a stage given by name; pass the stage as it is")
         return as_stage(impl)
     if ":" in impl:
+        module, _, attribute = impl.partition(":")
         with strangers_code(f"stage `{impl}` cannot be loaded"):
-            found = resolve_name(impl)
+            found = attrgetter(attribute)(import_module(module))
     elif impl in (registered := plugin_names(STAGES)):
         found = load_plugin(STAGES, impl)
     else:
