@@ -28,11 +28,11 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
 
     def __str__(self) -> str:
         """The channel as it is written, without what is so by default: `Bounded(4, drop=oldest)`."""
-        given = [(f.name, v) for f in msgspec.structs.fields(self) if (v := getattr(self, f.name)) != f.default]
-        words = [
-            f"{name}={value}" if i else "a function" if callable(value) else str(value)
-            for i, (name, value) in enumerate(given)
-        ]
+        words: list[str] = []
+        for field in msgspec.structs.fields(self):
+            if (value := getattr(self, field.name)) != field.default:
+                text = "a function" if callable(value) else str(value)
+                words.append(f"{field.name}={text}" if words else text)
         return type(self).__name__ + (f"({', '.join(words)})" if words else "")
 
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:

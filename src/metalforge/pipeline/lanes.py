@@ -44,6 +44,14 @@ END: Final = Word.END
 Inbox: TypeAlias = SimpleQueue[Any]
 
 
+def _taken(credits: Inbox) -> bool:
+    """Whether a credit was there, which is taken."""
+    try:
+        return credits.get_nowait() is CREDIT
+    except Empty:
+        return False
+
+
 class LaneStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an edge has carried so far: sent = taken + queued + lost, and `filtered` never entered."""
 
@@ -178,11 +186,7 @@ class BoundedLane(Lane):
         """Take a credit if there is one and the bytes fit."""
         if self._max_bytes is not None and not self.fits(item.bytes):
             return False
-        try:
-            credit = self.credits.get_nowait()
-        except Empty:
-            return False
-        if credit is not CREDIT:
+        if not _taken(self.credits):
             return False
         self.push(item)
         return True
@@ -213,10 +217,7 @@ class BoundedLane(Lane):
 
     def force(self, item: Item) -> None:
         """Put without a credit; takes one later. Only while no consumer can have taken from this lane."""
-        try:
-            self.credits.get_nowait()
-        except Empty:
-            self._debt += 1
+        self._debt += not _taken(self.credits)
         self.push(item)
 
 
@@ -302,10 +303,7 @@ class Ring:
 
     def enter(self) -> bool:
         """Take a token without waiting; False when there is none."""
-        try:
-            return self.tokens.get_nowait() is CREDIT
-        except Empty:
-            return False
+        return _taken(self.tokens)
 
     def leave(self) -> None:
         """Give a token back."""
