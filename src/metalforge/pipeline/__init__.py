@@ -9,10 +9,8 @@ from metalforge.core import on_demand
 
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline, PipelineBuilder, from_toml, read_pipeline
-    from .calibration import judge, take_turns
     from .channels import Receive, Send, open_channel
     from .child import end_with_parent, portable
-    from .efficiency import EfficiencyWindow, SiliconEfficiency
     from .errors import (
         BrokenError,
         ClosedError,
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from .hosts import Outputs, StageServer, encode_state
     from .inline import ManualClock
     from .items import Emit, Item, ItemId
+    from .judging import EfficiencyWindow, SiliconEfficiency, judge, take_turns
     from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
     from .lanes import END, LaneStatistics
     from .metrics import StageMetrics, StageTotals, bottleneck

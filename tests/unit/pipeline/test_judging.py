@@ -14,7 +14,7 @@ from metalforge.pipeline import (
     ManualClock,
     PipelineBuilder,
 )
-from metalforge.pipeline.calibration import judge, take_turns
+from metalforge.pipeline.judging import judge, take_turns
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
 from reference.pipeline_stages import MeteredChip, Numbers

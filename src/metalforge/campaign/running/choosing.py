@@ -2,7 +2,7 @@ r"""`ordering = "auto"`: try the orderings that the spec allows, in turns, and k
 
     figure = effective samples of the order parameter of the first volume / cost,       ESS = n / (2 tau_int)
 
-Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibration` takes them and judges). The cost
+Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.judging` takes them and judges). The cost
 is measured joules where several kinds of silicon run chains and each has a meter that can be read: which of them an
 ordering keeps busy is then what it costs. Otherwise it is seconds, and the reason says why. All that was measured
 meanwhile counts for the result; nothing is thrown away.
