@@ -12,8 +12,8 @@ import numpy as np
 
 from metalforge.core import Array, SpecError
 
-from .operators import onnx, onnx_runtime, reference_evaluator
-from .reading import RECURRENT, attributes_of, numbers_of, read_part
+from .operators import attributes_of, onnx, onnx_runtime, reference_evaluator
+from .reading import RECURRENT, numbers_of, read_part
 from .shapes import Sized, walk
 
 Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]

@@ -21,9 +21,9 @@ from metalforge.hybrid.model.ops import Concat, FullyConnectedOp, Op, RecurrentS
 from metalforge.substrates import Quantized
 
 from .host import HostPart
-from .native import Known, Open, Value, bias_row, bounds_of, dequantised, native_op, turned
-from .operators import REASONS, onnx, operations
-from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
+from .native import Known, Open, Value, bias_row, bounds_of, integers_behind, native_op
+from .operators import REASONS, attributes_of, onnx, operations, titled
+from .reading import RECURRENT, OnnxModel, read_onnx
 from .shapes import ImportBudget, Sized, computed, inferred, model_of, sized, walk
 
 STATES = (5, 6)
@@ -108,16 +108,8 @@ class _Lowering:
             read = {name: Sized.of(array) for name, array in arrays.items()}
             self.budget.spend(node, read, inferred(node, self.model.opsets, read), slowly=True)
             results = computed(node, self.model.opsets, arrays)
-        attributes = attributes_of(node)
-        for name, array in results.items():
-            integers = None
-            if node.op_type == "DequantizeLinear":
-                integers = dequantised(attributes, [arg.array for arg in known])
-            elif node.op_type == "Transpose":
-                integers = turned(attributes, known[0].integers)
-            elif node.op_type == "Identity":
-                integers = known[0].integers
-            self.values[name] = Known(array=array, integers=integers)
+        integers = integers_behind(node.op_type, attributes_of(node), known)
+        self.values |= {name: Known(array=array, integers=integers) for name, array in results.items()}
         return True
 
     def _with_states(self, node: Any) -> Iterator[Any]:
@@ -276,7 +268,12 @@ class _Lowering:
 
     def _nodes(self) -> Iterable[Node]:
         """Give the graph's nodes: ops of its own, and the parts that the host runs whole."""
-        pieces = {piece.name: piece for piece in self._needed()}
+        wanted, needed = set(self.model.outputs), []
+        for piece in reversed(self.pieces.values()):
+            if wanted.intersection(piece.outputs):
+                wanted.update(piece.inputs)
+                needed.append(piece)
+        pieces = {piece.name: piece for piece in reversed(needed)}
         makers = {value: piece.name for piece in pieces.values() for value in piece.outputs}
         before = {name: {makers[v] for v in piece.inputs if v in makers} for name, piece in pieces.items()}
         sides: dict[str, str] = {}
@@ -293,15 +290,6 @@ class _Lowering:
             for piece in (pieces[name] for name in names):
                 if piece.op is not None:
                     yield Node(name=piece.name, op=piece.op, inputs=piece.inputs, outputs=piece.outputs)
-
-    def _needed(self) -> list[_Piece]:
-        """Return the pieces that the outputs depend on, in order."""
-        wanted, found = set(self.model.outputs), []
-        for piece in reversed(self.pieces.values()):
-            if wanted.intersection(piece.outputs):
-                wanted.update(piece.inputs)
-                found.append(piece)
-        return found[::-1]
 
     def _part(self, pieces: Sequence[_Piece], reads: Counter[str]) -> Node:
         """Return the node of some pieces that run as one ONNX model on the host, tried out on zeros.

@@ -197,23 +197,25 @@ def bounds_of(
             return known.get(x.name) if name in MOVING else None
 
 
-def dequantised(attributes: Mapping[str, Any], inputs: Sequence[NDArray[Any]]) -> Integers | None:
-    """Return the integers of a dequantised matrix, the zero point taken off; None where scales come by blocks."""
-    x, scale, *zero = inputs
-    if x.ndim != 2 or attributes.get("block_size", 0):
+def integers_behind(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Known]) -> Integers | None:
+    """Return the integers behind what an operator makes of constants; None where there are none.
+
+    Those of a dequantised matrix come without the zero point; there are none where scales come by blocks.
+    """
+    behind = inputs[0].integers if inputs else None
+    if op_type == "Identity" or (behind is None and op_type != "DequantizeLinear"):
+        return behind
+    if op_type == "Transpose" and behind is not None and list(attributes.get("perm", [1, 0])) == [1, 0]:
+        return behind.transposed()
+    if op_type != "DequantizeLinear" or inputs[0].array.ndim != 2 or attributes.get("block_size", 0):
         return None
+    x, scale, *zero = (given.array for given in inputs)
     axis = int(attributes.get("axis", 1)) % 2
     values = x.astype(np.int64)
     if zero:
         column = zero[0].astype(np.int64).reshape(-1)
         values = values - (column[0] if column.size == 1 else column.reshape((-1, 1) if axis == 0 else (1, -1)))
     return Integers(values=values, scales=scale.reshape(-1), axis=None if scale.size == 1 else axis)
-
-
-def turned(attributes: Mapping[str, Any], integers: Integers | None) -> Integers | None:
-    """Return the integers behind a transposed constant; None where it is no transposed matrix."""
-    plain = integers is not None and list(attributes.get("perm", [1, 0])) == [1, 0]
-    return integers.transposed() if integers is not None and plain else None
 
 
 def _quantized(integers: Integers, factor: float) -> tuple[Quantized, ops.Precision] | None:

@@ -57,6 +57,24 @@ class _Onnx:
 
 onnx: Any = _Onnx()
 """The package `onnx`, which reads files and tells shapes; imported with the first of its names that is asked for."""
+
+
+def titled(node: Any) -> str:
+    """Return a node as error messages name it."""
+    return f"node `{node.name}` ({node.op_type})"
+
+
+def kind_name(code: int) -> str:
+    """Return the name of a type of numbers."""
+    known = onnx.TensorProto.DataType
+    return str(known.Name(code)) if code in known.values() else str(code)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Return a node's attributes by name."""
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
 DEQUANTIZED_SINCE = 19
 """The first opset whose DequantizeLinear the standard's reference implementation has."""
 

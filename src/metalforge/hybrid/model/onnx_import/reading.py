@@ -15,7 +15,7 @@ import numpy as np
 from metalforge.core import Array, SpecError, escaped, naming, opened
 from metalforge.hybrid.model.ops import Shape
 
-from .operators import ML_OPERATORS, REASONS, onnx
+from .operators import ML_OPERATORS, REASONS, attributes_of, kind_name, onnx, titled
 from .rewriting import HALVES, Rewriting, widened
 
 LARGEST_FILE = 256 * 2**20
@@ -37,8 +37,6 @@ REALS = ("FLOAT", "DOUBLE")
 RECURRENT = ("RNN", "GRU", "LSTM")
 GATES = ("tanh", "sigmoid", "relu")
 """Activations of gates that are understood."""
-EXTERNAL = 1
-"""TensorProto.DataLocation: the numbers are in another file."""
 BATCHES = (2, 3)
 """Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
 OTHERS = ((5, 7), (11, 13), (17, 19))
@@ -95,22 +93,6 @@ def read_part(data: bytes) -> Any:
     return model
 
 
-def titled(node: Any) -> str:
-    """Return a node as error messages name it."""
-    return f"node `{node.name}` ({node.op_type})"
-
-
-def kind_name(code: int) -> str:
-    """Return the name of a type of numbers."""
-    known = onnx.TensorProto.DataType
-    return str(known.Name(code)) if code in known.values() else str(code)
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """Return a node's attributes by name."""
-    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-
-
 def _check_size(size: int) -> None:
     if size > LARGEST_FILE:
         raise SpecError(f"a model may have {LARGEST_FILE // 2**20} MiB. Got {size / 2**20:.0f} MiB")
@@ -145,7 +127,7 @@ def _content(model: Any, name: str | None, outputs: Sequence[str] | None) -> Onn
     read = {value for node in nodes for value in node.input}.union(wanted)
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in read]
     _check_tensors(model.graph, tensors, nodes)
-    rewriting = Rewriting(opset, read, lambda node: attributes_of(node))
+    rewriting = Rewriting(opset, read)
     nodes = list(rewriting.nodes(nodes))
     for node in nodes:
         _check_supported(node, opset, model)
@@ -153,13 +135,17 @@ def _content(model: Any, name: str | None, outputs: Sequence[str] | None) -> Onn
             _check_gates(node)
     _check_rules(model)
     kinds = {value: kind for value, (_, kind) in inputs.items()}
+    reals = {kind for kind in kinds.values() if kind in REALS} or {"FLOAT"}
+    if len(reals) > 1:
+        came = ", ".join(f"`{name}` of {KINDS[kind]}" for name, kind in kinds.items())
+        raise SpecError(f"all inputs must be float32, or all float64, or integers. Got {came}")
     shapes, trials = _shapes({value: extents for value, (extents, _) in inputs.items()})
     integers = {value: onnx.TensorProto.DataType.Value(kind) for value, kind in kinds.items() if kind not in REALS}
     return OnnxModel(
         name=name or model.graph.name,
         inputs=shapes,
         trials=trials,
-        dtype=_common_type({value: kind for value, kind in kinds.items() if kind in REALS}),
+        dtype=KINDS[reals.pop()],
         constants={tensor.name: numbers_of(tensor, tensor.name) for tensor in tensors} | rewriting.constants,
         nodes=tuple(rewriting.cast(integers, nodes)),
         outputs=wanted,
@@ -298,7 +284,7 @@ def _check_tensors(graph: Any, initializers: Iterable[Any], nodes: Iterable[Any]
             elif attribute.type not in plain:
                 raise SpecError(f"attribute `{attribute.name}` of {titled(node)} is not supported")
     for tensor in (*initializers, *(tensor for _, tensor in inside)):
-        if tensor.data_location == EXTERNAL or tensor.external_data:
+        if tensor.data_location == tensor.EXTERNAL or tensor.external_data:
             raise SpecError(
                 f"the numbers of `{tensor.name}` are in another file; only models in one file are read"
                 "\nhint: onnx.save(onnx.load(path), new_path, save_as_external_data=False)"
@@ -366,14 +352,6 @@ def _shapes(
         {name: tuple(tried(which, name, axis, n) for axis, n in enumerate(shape)) for name, shape in shapes.items()}
         for which in range(2)
     )
-
-
-def _common_type(kinds: Mapping[str, str]) -> str:
-    """Return the type of all inputs that are no integers; it is the graph's."""
-    if len(found := set(kinds.values())) > 1:
-        came = ", ".join(f"`{name}` of {KINDS[kind]}" for name, kind in kinds.items())
-        raise SpecError(f"all inputs must be float32, or all float64, or integers. Got {came}")
-    return KINDS[found.pop()] if found else "float32"
 
 
 def numbers_of(tensor: Any, name: str) -> Array:

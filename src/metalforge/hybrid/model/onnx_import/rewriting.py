@@ -11,12 +11,10 @@ import numpy as np
 
 from metalforge.core import Array, SpecError
 
-from .operators import onnx
+from .operators import attributes_of, onnx
 
 HALVES = ("FLOAT16", "BFLOAT16")
 """Types of numbers that are computed in float32 here."""
-TINY = np.float32(np.finfo(np.float32).tiny)
-"""What rows of zeros are divided by, and stay zeros."""
 TRANSFORMS = {b"NONE": "Identity", b"SOFTMAX": "Softmax", b"LOGISTIC": "Sigmoid"}
 """What a linear model may do with its scores, and the operator that does it."""
 
@@ -24,10 +22,10 @@ TRANSFORMS = {b"NONE": "Identity", b"SOFTMAX": "Softmax", b"LOGISTIC": "Sigmoid"
 class Rewriting:
     """The nodes of a model on their way, with the constants that they come to need."""
 
-    def __init__(self, opset: int, wanted: Iterable[str], attributes_of: Callable[[Any], Mapping[str, Any]]) -> None:
+    def __init__(self, opset: int, wanted: Iterable[str]) -> None:
         self.constants: dict[str, Array] = {}
         self._opset = opset
-        self._wanted, self._attributes_of = set(wanted), attributes_of
+        self._wanted = set(wanted)
 
     def nodes(self, nodes: Iterable[Any]) -> Iterator[Any]:
         """Give the nodes that stand for these."""
@@ -37,7 +35,7 @@ class Rewriting:
             if written is None:
                 yield node
                 continue
-            for i, made in enumerate(written(self, node, self._attributes_of(node))):
+            for i, made in enumerate(written(self, node, attributes_of(node))):
                 made.name = f"{node.name}.{i}" if i else node.name
                 yield made
 
@@ -124,7 +122,8 @@ class Rewriting:
         axes: dict[str, Any] = {"axes": [1]} if self._opset < 18 else {}
         more = [self._constant(f"{y}.axes", np.array([1], np.int64))] if self._opset >= 18 else []
         yield self._node(f"Reduce{norm.decode()}", [real, *more], size, keepdims=1, **axes)
-        yield self._node("Max", [size, self._constant(f"{y}.least", TINY)], divisor)
+        least = np.finfo(np.float32).tiny  # what rows of zeros are divided by, and stay zeros
+        yield self._node("Max", [size, self._constant(f"{y}.least", least)], divisor)
         yield self._node("Div", [real, divisor], y)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from metalforge.core import Array, SpecError, allowance
 from metalforge.hybrid.model.graph import of_node
 
-from .operators import onnx, operations, reference_evaluator
-from .reading import KINDS, RECURRENT, attributes_of, kind_name, titled
+from .operators import attributes_of, kind_name, onnx, operations, reference_evaluator, titled
+from .reading import KINDS, RECURRENT
 
 LARGEST = 2**27
 """Numbers that one array may have: 1 GB of float64."""
@@ -105,9 +105,17 @@ def walk(
 def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> dict[str, Sized]:
     """Return the types and extents of a node's results."""
     read = {name: values[name] for name in node.input if name}
-    if node.domain == "ai.onnx.ml":
-        return {node.output[0]: _of_features(node, [values[name] for name in node.input])}
-    _check_form(attributes_of(node), node, read)
+    attributes = attributes_of(node)
+    if node.domain == "ai.onnx.ml":  # of which the library does not tell
+        x, *others = (values[name] for name in node.input)
+        if node.op_type == "Scaler":
+            return {node.output[0]: Sized(onnx.TensorProto.FLOAT, x.shape)}
+        return {node.output[0]: Sized(x.kind, sized((*(x.shape[:-1] or (1,)), prod(others[0].shape))))}
+    if node.op_type == "Split":  # forms that the library's inference does not survive
+        parts = attributes.get("num_outputs", len(node.output))
+        sizes = [len(attributes["split"])] if "split" in attributes else [read[n].shape[0] for n in node.input[1:2]]
+        if {parts, *sizes} != {len(node.output)}:
+            raise SpecError(f"has {len(node.output)} results, and asks for {parts} of sizes {sizes or 'alike'}")
     version = next(entry.version for entry in opsets if (entry.domain or "ai.onnx") == (node.domain or "ai.onnx"))
     try:
         types = onnx.shape_inference.infer_node_outputs(
@@ -178,15 +186,6 @@ def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> d
     return arrays
 
 
-def _check_form(attributes: Mapping[str, Any], node: Any, read: Mapping[str, Sized]) -> None:
-    """Raise for forms that the library's inference does not survive."""
-    if node.op_type == "Split":
-        parts = attributes.get("num_outputs", len(node.output))
-        sizes = [len(attributes["split"])] if "split" in attributes else [read[n].shape[0] for n in node.input[1:2]]
-        if {parts, *sizes} != {len(node.output)}:
-            raise SpecError(f"has {len(node.output)} results, and asks for {parts} of sizes {sizes or 'alike'}")
-
-
 def _with_numbers(
     node: Any, opsets: Sequence[Any], values: Mapping[str, Sized], found: dict[str, Sized]
 ) -> dict[str, Sized]:
@@ -223,11 +222,3 @@ def _windows(node: Any, read: Mapping[str, Sized], shape: tuple[int, ...]) -> tu
             for count, stride, extent, before in zip(shape[2:], strides, cells, pads, strict=False)
         ),
     )
-
-
-def _of_features(node: Any, inputs: Sequence[Sized]) -> Sized:
-    """Return the size of what operators of ai.onnx.ml give, which the library does not tell."""
-    x = inputs[0]
-    if node.op_type == "Scaler":
-        return Sized(onnx.TensorProto.FLOAT, x.shape)
-    return Sized(x.kind, sized((*(x.shape[:-1] or (1,)), prod(inputs[1].shape))))
