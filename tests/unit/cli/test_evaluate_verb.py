@@ -212,9 +212,9 @@ def test_a_program_is_held_against_the_matrix_it_stands_for(folder):
 BAD = {
     "lengths": ((*POINTS[:3], "--targets", "y.npy"), "120 samples"),
     "series": ((*WAVES[:3], "--targets", "codes.npy"), "80 series"),
-    "width": (("points.onnx", "--inputs", "u.npy", "--targets", "y.npy"), "(N, 4)"),
+    "width": (("points.onnx", "--inputs", "u.npy", "--targets", "y.npy"), "(batch, 4)"),
     "names": (("two.onnx", "--inputs", "points.npy", "--targets", "sums.npy"), "a=..., b=..."),
-    "several": (("points.onnx", "--inputs", "two.npz", "--targets", "sums.npy"), "wanted for x"),
+    "several": (("points.onnx", "--inputs", "two.npz", "--targets", "sums.npy"), "must be x"),
     "labels": ((*WAVES, "--labels", "ant,bee,dog"), "unknown label 'cow'"),
     "too few labels": ((*WAVES, "--labels", "ant,bee"), "3 labels"),
     "precision": ((*POINTS, "--precision", "W5A4"), "W4A8"),

@@ -32,42 +32,46 @@ class GraphValues:
         self._axes = {name: shape.index(None) for name, shape in graph.shapes.items() if None in shape}
         """Where the batch is."""
 
-    def named(self, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+    def named(self, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return inputs by name; an array stands for the only input."""
-        if isinstance(x, Mapping):
-            return dict(x)
-        if len(self._graph.inputs) != 1:
+        names = list(self._graph.inputs)
+        if not isinstance(x, Mapping):
+            if len(names) != 1:
+                raise SpecError(
+                    f"give the inputs by name: {', '.join(names)}"
+                    f"\nhint: numpy.savez('x.npz', {', '.join(f'{name}=...' for name in names[:4])})"
+                )
+            x = {names[0]: x}
+        try:
+            return {name: np.asarray(values) for name, values in x.items()}
+        except ValueError as error:
             raise SpecError(
-                f"give the inputs by name: {', '.join(self._graph.inputs)}"
-                f"\nhint: numpy.savez('x.npz', {', '.join(f'{name}=...' for name in list(self._graph.inputs)[:4])})"
-            )
-        return {next(iter(self._graph.inputs)): x}
+                f"an input must be one array; series of several lengths are for a graph with a state ({error})"
+            ) from error
 
-    def batched(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, ArrayLike], bool]:
+    def batched(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], bool]:
         """Return inputs with a batch axis, and whether they came without."""
-        shapes = self._graph.inputs
-        given = [name for name in shapes if name in self._axes and name in inputs]
-        if {np.ndim(inputs[name]) - len(shapes[name]) for name in given} != {-1}:
-            return dict(inputs), False
+        given = [name for name in self._graph.inputs if name in self._axes and name in inputs]
         whole = dict(inputs)
+        if {whole[name].ndim - len(self._graph.inputs[name]) for name in given} != {-1}:
+            return whole, False
         for name in given:
-            value, axis = np.asarray(inputs[name]), self._axes[name]
+            value, axis = whole[name], self._axes[name]
             whole[name] = np.expand_dims(value, axis) if axis else value[np.newaxis]
         return whole, True
 
-    def samples(self, inputs: Mapping[str, ArrayLike]) -> int:
+    def samples(self, inputs: Mapping[str, Array]) -> int:
         """Return the samples of a call."""
         return next((int(np.shape(inputs[n])[self._axes[n]]) for n in self._graph.inputs if n in self._axes), 1)
 
-    def sequences(self, given: Mapping[str, ArrayLike]) -> tuple[Iterator[dict[str, ArrayLike]], bool]:
+    def sequences(self, arrays: Mapping[str, Array]) -> tuple[Iterator[dict[str, Array]], bool]:
         """Return the inputs of each time step, and whether several sequences run side by side.
 
         A sequence is (T, n) for an input of shape (None, n); B of them are (B, T, n).
         """
         shapes = self._graph.inputs
-        if set(given) != set(shapes):
-            raise SpecError(f"sequences are wanted for {', '.join(shapes)}. Got {', '.join(given) or 'none'}")
-        arrays = {name: np.asarray(values) for name, values in given.items()}
+        if set(arrays) != set(shapes):
+            raise SpecError(f"sequences are wanted for {', '.join(shapes)}. Got {', '.join(arrays) or 'none'}")
         for name, values in arrays.items():
             rank = len(shapes[name])
             if not rank or shapes[name][0] is not None or values.ndim not in (rank, rank + 1):
@@ -81,7 +85,7 @@ class GraphValues:
             came = ", ".join(f"`{name}` {values.shape}" for name, values in arrays.items())
             raise SpecError(f"sequences must have one length, not zero, and be batched all or none. Got {came}")
         (n_steps,), (side_by_side,) = lengths, several
-        steps: Iterator[dict[str, ArrayLike]] = (
+        steps: Iterator[dict[str, Array]] = (
             {name: values[:, t] if side_by_side else values[t : t + 1] for name, values in arrays.items()}
             for t in range(n_steps)
         )
@@ -150,10 +154,7 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike], *, cast: bool 
     found = {}
     batches: dict[str, int] = {}
     for name, shape in graph.inputs.items():
-        try:
-            value = np.asarray(inputs[name])
-        except ValueError as error:
-            raise SpecError(f"input `{name}` must be one array: several series are for a graph with a state") from error
+        value = np.asarray(inputs[name])
         if value.dtype.kind not in "biuf":
             raise SpecError(f"input `{name}` must be real numbers. Got {value.dtype}")
         if value.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core import Doubles, SpecError
+from metalforge.core import Array, Doubles, SpecError
 from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.inputs import GraphValues
@@ -299,9 +299,7 @@ def observe(graph: OpGraph, examples: Examples) -> dict[str, ValueRange]:
     return found
 
 
-def _calls(
-    graph: OpGraph, examples: Any, reader: GraphValues, model: SoftwareModel
-) -> Iterator[Mapping[str, ArrayLike]]:
+def _calls(graph: OpGraph, examples: Any, reader: GraphValues, model: SoftwareModel) -> Iterator[Mapping[str, Array]]:
     """Yield the inputs of every call that the examples are, with the model at rest before each series."""
     several = isinstance(examples, Sequence) and all(isinstance(one, Mapping) for one in examples)
     for example in examples if several else [examples]:
