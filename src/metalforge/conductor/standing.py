@@ -16,7 +16,7 @@ from metalforge.core import NOT_ACTED_ON, HeadLayout, HeadStanding, SpecError, n
 from metalforge.reservoir import EsnWeights, expect_features, load_weights, to_dense
 
 from .features import ChainContext
-from .scores import AdoptedHead, HeadScore, TestedKind
+from .scores import AdoptedHead, HeadScore
 from .shipped import CONDUCTOR_11, migrate, read_provenance, shipped_scores, shipped_weights
 
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
@@ -76,38 +76,23 @@ class Heads:
         return tuple(self.standing(name, reason(name)) for name in self.layout.names)
 
 
-def shipped_heads(route: str) -> Heads:
-    """Return the heads of the package with their scores where the network runs on this route."""
-    scores = {score.name: score for score in shipped_scores().heads if score.route == route}
-    return Heads(weights=shipped_weights(), scores=scores)
-
-
 def heads_for(
     chains: Sequence[ChainContext], route: str, *, integrator: str = "", unused: Mapping[str, str] | None = None
 ) -> Heads:
-    """Return the heads of the package as they stand to chains, one of each system of a campaign."""
-    heads, unused = shipped_heads(route), unused or {}
-    domain, tested = _tested(chains, integrator, shipped_scores().tested_on)
-    if tested is not None:
-        untested = sorted(set(heads.layout.names) - tested)
-        unused = dict.fromkeys(untested, "not tested on chains of this kind") | dict(unused)
-    return replace(heads, unused=unused, domain=domain)
-
-
-def _tested(
-    chains: Sequence[ChainContext], integrator: str, kinds: Sequence[TestedKind]
-) -> tuple[str | None, set[str] | None]:
-    """Return why no head is acted on, if so, and the heads that were tested on chains of this kind; None is all."""
-    heads: set[str] | None = None
+    """Return the heads of the package with their scores on a route, as they stand to chains, one of each system."""
+    known = shipped_scores()
+    scores = {score.name: score for score in known.heads if score.route == route}
+    heads = Heads(weights=shipped_weights(), scores=scores, unused=dict(unused or {}))
+    tested = set(heads.layout.names)
     for chain in chains:
-        alike = [kind for kind in kinds if kind.lacks(chain, integrator) is None]
+        alike = [kind for kind in known.tested_on if kind.lacks(chain, integrator) is None]
         if not alike:
-            same = [k for k in kinds if (k.algorithm, k.flavors) == (chain.algorithm, chain.flavors)]
-            return f"tested on {(same or kinds)[0].lacks(chain, integrator)}", None
+            same = [k for k in known.tested_on if (k.algorithm, k.flavors) == (chain.algorithm, chain.flavors)]
+            return replace(heads, domain=f"tested on {(same or known.tested_on)[0].lacks(chain, integrator)}")
         if all(kind.heads for kind in alike):
-            here = {name for kind in alike for name in kind.heads}
-            heads = here if heads is None else heads & here
-    return None, heads
+            tested &= {name for kind in alike for name in kind.heads}
+    untested = sorted(set(heads.layout.names) - tested)
+    return replace(heads, unused=dict.fromkeys(untested, "not tested on chains of this kind") | dict(heads.unused))
 
 
 def with_weights(heads: Heads, path: Path) -> Heads:
@@ -155,7 +140,7 @@ def _unchanged(weights: EsnWeights, shipped: EsnWeights) -> list[str]:
 
 def standings_of(path: Path) -> list[HeadStanding]:
     """Return how every head of a weight file stands: one acts where it does in software and on the NPU."""
-    software, npu = (with_weights(shipped_heads(route), path) for route in (SOFTWARE, ON_NPU))
+    software, npu = (with_weights(heads_for((), route), path) for route in (SOFTWARE, ON_NPU))
     found = []
     for name in CONDUCTOR_11.names:
         heads = software if not software.acts(name) or npu.acts(name) else npu

@@ -165,7 +165,7 @@ def test_device_time_of_networks_on_one_device_adds_up():
     shared = [linear(device, 1), native(device, 2), chunked(device, 3)]
     run = executor(device, 4)
     trainer = OnlineTrainer(DeviceNetwork(weights(5), device), GradientStep(rate=0.05))
-    loaded = trainer.network.spent()
+    loaded = trainer.network.programs.spent()
     for i, network in enumerate((*shared, run)):
         for _ in range(i + 1):
             network.run(U)

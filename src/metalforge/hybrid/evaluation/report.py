@@ -142,8 +142,9 @@ def _signed(figure: Figure) -> str:
 
 
 def _prices(found: Evaluation) -> TextTable:
-    host = [short(figure) for figure in (found.host.latency, found.host.energy)]
-    rows = [("software", "-", _host_name(found), "-", *host)]
+    latency, energy = found.host.latency, found.host.energy
+    name = latency.profile if isinstance(latency, Modelled) else "this host"
+    rows: list[tuple[str, ...]] = [("software", "-", name, "-", short(latency), short(energy))]
     for row in found.rows:
         for one in row.on:
             fits = "yes" if one.fits else f"no: {one.reason}"
@@ -151,11 +152,6 @@ def _prices(found: Evaluation) -> TextTable:
             rows.append((row.precision, str(row.chip_rows or "-"), one.profile, fits, *cost))
     title = f"Per {found.unit}, modelled from the profile that is named"
     return TextTable(title, ("precision", "chip rows", "profile", "fits", "latency", "energy"), rows)
-
-
-def _host_name(found: Evaluation) -> str:
-    latency = found.host.latency
-    return latency.profile if isinstance(latency, Modelled) else "this host"
 
 
 def _places(found: Evaluation) -> TextTable:

@@ -140,9 +140,8 @@ def data_task(
         parts = _windows(task)
     else:
         order = np.random.default_rng(seed).permutation(len(task.inputs))
-        ends = np.cumsum([0, *(round(share * len(order)) for share in list(SHARES.values())[:-1]), len(order)])
-        ends[-1] = len(order)
-        parts = {part: task.part(np.sort(order[a:b])) for part, a, b in zip(SHARES, ends[:-1], ends[1:], strict=False)}
+        cuts = np.cumsum([round(share * len(order)) for share in SHARES.values()])[:-1]
+        parts = {part: task.part(np.sort(rows)) for part, rows in zip(SHARES, np.split(order, cuts), strict=True)}
     digest = hashlib.sha256(task.inputs.tobytes() + task.targets.tobytes()).hexdigest()[:12]
     heads = names or tuple(f"y{i}" for i in range(task.targets.shape[-1]))
     return _standardised(parts, f"{name}-{digest}", seed, heads, names or None)
