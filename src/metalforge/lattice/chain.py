@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -37,8 +38,6 @@ class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Gauge steps within each move of the fermion scheme."""
     preconditioners: tuple[float, ...] = ()
     """Hasenbusch masses, ascending, for four flavours."""
-    n_heavy: int = 1
-    """Steps of the heaviest preconditioner within each move of the others, where there are preconditioners."""
     tolerance: float = 1e-11
     """Relative residual of the solves of heat bath, action and observables."""
     force_tolerance: float = 1e-8
@@ -71,7 +70,7 @@ class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise SpecError(f"`preconditioners` are for one field of four flavours. Got flavors {self.flavors}")
         if any(not b > a for a, b in pairwise(heavier)) or math.inf in heavier:
             raise SpecError(f"`preconditioners` must be ascending masses above the quark's. Got {heavier}")
-        require_at_least(1, n_inner=self.n_inner, n_heavy=self.n_heavy, max_iterations=self.max_iterations)
+        require_at_least(1, n_inner=self.n_inner, max_iterations=self.max_iterations)
         require_at_least(0, chronological=self.chronological, noise_vectors=self.noise_vectors)
         for name, least in (("tolerance", 0), ("force_tolerance", 0), ("action_error", 1e-12), ("force_error", 1e-12)):
             if not (getattr(self, name) > 0 and least <= getattr(self, name) <= 1e-2):
@@ -200,9 +199,8 @@ class Chain:
         if field is None:
             if spec.start == "file":
                 raise SpecError("a chain that starts from a file needs its field: Chain(spec, field=...)")
-            field = GaugeField(spec.dims, precision=spec.precision, threads=threads, engine=engine)
-            if spec.start == "hot":
-                field.make_hot(seed=spec.seed, stream=spec.stream)
+            make = GaugeField if spec.start == "cold" else partial(GaugeField.hot, seed=spec.seed, stream=spec.stream)
+            field = make(spec.dims, precision=spec.precision, threads=threads, engine=engine)
         elif field.dims != tuple(spec.dims) or field.precision != spec.precision:
             raise SpecError(
                 f"the field is {field.dims} in {field.precision}, but the spec says {spec.dims} in {spec.precision}"

@@ -77,12 +77,8 @@ class GaugeField(OnGrid):
     def hot(cls, dims: Sequence[int], *, seed: int, stream: int = 0, **options: Any) -> Self:
         """Return links drawn from the Haar measure."""
         field = cls(dims, **options)
-        field.make_hot(seed=seed, stream=stream)
+        field.grid.set_hot(field.links, seed, stream, 0)
         return field
-
-    def make_hot(self, *, seed: int, stream: int = 0) -> None:
-        """Draw the links from the Haar measure."""
-        self.grid.set_hot(self.links, seed, stream, 0)
 
     @classmethod
     def from_links(cls, links: NDArray[np.complexfloating[Any, Any]], **options: Any) -> Self:

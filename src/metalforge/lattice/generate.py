@@ -147,15 +147,13 @@ class Generation:
         row = self.progress.step()
         if row.phase != "measure":
             self.progress.log.forget(self.progress.log.end)  # only measurements are kept
-        elif (every := self.job.save_every) and self.measured % every == 0 and self.remaining > 0:
+        elif self.job.out and (every := self.job.save_every) and self.measured % every == 0 and self.remaining > 0:
             self._write_configuration()
         if on_update is not None:
             on_update(row)
 
     def _write_configuration(self) -> None:
-        if self.job.out is None:
-            return
-        path = Path(self.job.out) / f"configuration-{self.chain.step:08d}{_SUFFIX[self.job.format]}"
+        path = self.job.checkpoint.parent / f"configuration-{self.chain.step:08d}{_SUFFIX[self.job.format]}"
         write_links(path, self.chain.field.to_links(), self.job.format)
 
     def save(self) -> None:

@@ -7,8 +7,7 @@ before are computed again and must come out the same.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,7 +75,7 @@ class ChainRun(LoggedRun[WarmUp]):
         phase, look = self.phase, Look(self.chain)
         probe = look.at_quarter if phase != "quench" and "delta_h_quarter" in self.log.columns else None
         began = time.perf_counter()
-        with self._finite():
+        try:
             if phase == "measure":
                 look.info = self.chain.update(probe=probe)
             else:
@@ -88,6 +87,11 @@ class ChainRun(LoggedRun[WarmUp]):
             if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
                 raise self._infinite()
             values |= self.besides.of(look, self.log.end, phase)
+        except MetalforgeError as error:
+            # Whatever fails for links that are no numbers is a fault of the chain: solves refuse such fields.
+            if isinstance(error, ChainFaultError) or all(map(math.isfinite, self.chain.field.plaquette_sums())):
+                raise
+            raise self._infinite() from error
         row = Row(self.log.end, phase, values)
         self.log.add(row)
         return row
@@ -148,16 +152,6 @@ class ChainRun(LoggedRun[WarmUp]):
         run = cls(chain, notes.warmup, tuple(series), fill=fill, besides=besides)
         run._take_up(path, notes, series)
         return run
-
-    @contextmanager
-    def _finite(self) -> Iterator[None]:
-        """Say of whatever fails for links that are no numbers that the chain is at fault: solves refuse such fields."""
-        try:
-            yield
-        except MetalforgeError as error:
-            if isinstance(error, ChainFaultError) or all(map(math.isfinite, self.chain.field.plaquette_sums())):
-                raise
-            raise self._infinite() from error
 
     def _infinite(self) -> ChainFaultError:
         return ChainFaultError(

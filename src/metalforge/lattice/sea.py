@@ -7,7 +7,7 @@ of -H^2 seen so far, and a trajectory that leaves it is an error, since its acti
 """
 
 from collections.abc import Sequence
-from itertools import count, pairwise
+from itertools import count
 from typing import Any, Unpack
 
 import msgspec
@@ -51,26 +51,20 @@ class Sea:
         """The largest one seen so far."""
         self._roots: list[RootFlavors] = []
         self._terms: dict[int, list[Pseudofermion]] = {LIGHT: [], HEAVY: []}
-        self._build()
-
-    def _build(self) -> None:
-        spec = self.spec
         solves: dict[str, Any] = {"tolerance": spec.tolerance, "force_tolerance": spec.force_tolerance}
         errors = {"action_error": spec.action_error, "force_error": spec.force_error}
         number = count()
+        guessed = solves | {"chronological": spec.chronological}
         for flavors, mass in zip(spec.flavors, spec.masses, strict=True):
             if flavors < 4:
                 root = RootFlavors(self.inverter, mass, flavors, field_number=next(number), **solves, **errors)
                 self._roots.append(root)
                 self._terms[LIGHT].append(root)
                 continue
-            masses = (mass, *spec.preconditioners)
-            guessed = solves | {"chronological": spec.chronological}
-            for light, heavy in pairwise(masses):
-                ratio = FourFlavors(self.inverter, light, heavy, field_number=next(number), **guessed)
-                self._terms[LIGHT].append(ratio)
-            last = FourFlavors(self.inverter, masses[-1], field_number=next(number), **guessed)
-            self._terms[HEAVY if spec.preconditioners else LIGHT].append(last)
+            for light, heavy in zip((mass, *spec.preconditioners), (*spec.preconditioners, None), strict=True):
+                part = HEAVY if spec.preconditioners and heavy is None else LIGHT
+                four = FourFlavors(self.inverter, light, heavy, field_number=next(number), **guessed)
+                self._terms[part].append(four)
 
     @property
     def terms(self) -> Sequence[Pseudofermion]:
@@ -79,7 +73,7 @@ class Sea:
 
     def levels(self, integrator: Scheme, n_steps: int) -> list[Level]:
         """Return the time scales, the fermions' outside and the gauge action's inside."""
-        heavy = [Level(integrator, self.spec.n_heavy, HEAVY)] if self._terms[HEAVY] else []
+        heavy = [Level(integrator, 1, HEAVY)] if self._terms[HEAVY] else []
         return [Level(integrator, n_steps, LIGHT), *heavy, Level(integrator, self.spec.n_inner, GAUGE)]
 
     def begin(self, **address: Unpack[Address]) -> None:

@@ -36,14 +36,9 @@ class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     quenched: int = 0
 
     @property
-    def is_quenched(self) -> bool:
-        """Whether the next update is one without fermions."""
-        return self.done < self.quenched
-
-    @property
     def phase(self) -> Phase:
         """What the next of its updates belongs to."""
-        return "quench" if self.is_quenched else "warmup"
+        return "quench" if self.done < self.quenched else "warmup"
 
     @property
     def first_tested(self) -> int:
@@ -53,7 +48,7 @@ class WarmUp(CountedWarmUp, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def warm_up_step(chain: Chain, state: WarmUp, probe: "EnergyProbe | None" = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
-    if state.is_quenched:
+    if state.phase == "quench":
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
     info = chain.update(accept_always=state.done < state.first_tested, adapting=True, probe=probe)
     done, total = state.done - state.quenched, state.total - state.quenched

@@ -197,13 +197,9 @@ class KeptRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_replicas(paths: Sequence[Path]) -> KeptRuns:
-    """Return what checkpoints, or folders of runs and of replicas, say together; they must be of one state point.
+    """Return what checkpoints, or folders of runs and of replicas, say together.
 
-    Raises
-    ------
-    SpecError
-        No file, one that is no checkpoint, runs that differ in more than their random numbers, a run that is given
-        twice or has not measured yet, or a crystal.
+    They must be of one state point, have measured, and be no crystals; none may be given twice.
     """
     if not paths:
         raise SpecError("transport needs the checkpoint of a run. Got none\nhint: metalforge plasma run --out DIR")

@@ -25,7 +25,7 @@ from metalforge.lattice.solvers import Inverter, SolverError
 
 SEAS = {
     "four": {"flavors": (4,), "masses": (0.2,)},
-    "hasenbusch": {"flavors": (4,), "masses": (0.2,), "preconditioners": (0.6,), "n_heavy": 2},
+    "hasenbusch": {"flavors": (4,), "masses": (0.2,), "preconditioners": (0.6,)},
     "chronological": {"flavors": (4,), "masses": (0.2,), "chronological": 3, "force_tolerance": 1e-9},
     "mixed": {"flavors": (4,), "masses": (0.2,), "mixed_precision": True},
     "one": {"flavors": (1,), "masses": (0.2,)},

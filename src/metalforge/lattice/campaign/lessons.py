@@ -39,14 +39,11 @@ def labels_of(loop: Doubles, context: ChainContext) -> dict[str, float]:
     found = gamma_method(loop)
     if len(loop) < ENOUGH * 2 * found.tau_int:
         return {}
-    labels = {"schedule": _log(2 * found.tau_int), "deconfinement": _log(found.mean * context.n_s**1.5)}
+    logs = {"schedule": 2 * found.tau_int, "deconfinement": found.mean * context.n_s**1.5}
+    labels = {name: log(max(value, 1e-12)) for name, value in logs.items()}
     if context.algorithm == "heatbath":
         labels["quality"] = -labels["schedule"]
     return labels
-
-
-def _log(value: float) -> float:
-    return log(max(value, 1e-12))
 
 
 def peak_label(state: CampaignState, dims: System) -> float | None:

@@ -183,14 +183,11 @@ def curve_of(points: Sequence[PointTransport], low: float, high: float) -> Trans
 def _smooth(points: Sequence[PointTransport], x: Floats) -> tuple[SmoothCurve, SmoothCurve]:
     """Return the curves of ln D* and ln eta* through points at x."""
     work = np.array([point.segments for point in points], np.float64)
-
-    def curve(values: Sequence[float], errors: Sequence[float]) -> SmoothCurve:
-        relative = np.array(errors) / np.array(values)
-        return SmoothCurve(x, np.log(values), level_errors(x, relative, work))
-
+    of_both = [(p.diffusion, p.diffusion_error, p.viscosity, p.viscosity_error) for p in points]
+    d, d_error, eta, eta_error = np.array(of_both).T
     return (
-        curve([p.diffusion for p in points], [p.diffusion_error for p in points]),
-        curve([p.viscosity for p in points], [p.viscosity_error for p in points]),
+        SmoothCurve(x, np.log(d), level_errors(x, d_error / d, work)),
+        SmoothCurve(x, np.log(eta), level_errors(x, eta_error / eta, work)),
     )
 
 
