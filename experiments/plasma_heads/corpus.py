@@ -37,11 +37,10 @@ from metalforge.native import default_threads
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import BatchEngine, Engine, Motion, ParticleSamples, Precision
 from metalforge.plasma.box import Asked, LostParticleError, Rooms, begin
-from metalforge.plasma.correlations import Correlations
 from metalforge.plasma.observables import STRESSES, series_of
 from metalforge.plasma.references import melting_gamma
 from metalforge.plasma.spec import PlasmaSpec
-from metalforge.plasma.transport import Transport, TransportSegment, stress_bins, stress_power, transport
+from metalforge.plasma.transport import Correlations, Transport, TransportSegment, stress_bins, stress_power, transport
 from metalforge.plasma.warmup import FRICTION
 
 BITS = 12

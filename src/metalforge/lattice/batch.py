@@ -52,7 +52,8 @@ class ChainBatch:
                 raise SpecError(f"chains of a batch must be of one kind, {self.kind}. Got {kind_of(chain)}")
         self.chains = others
         if self._batch is not None:
-            self._batch.place([_place(chain) for chain in others], [chain.field.links for chain in others])
+            places = [ChainPlace(one.spec.beta, one.spec.seed, one.spec.stream, one.step) for one in others]
+            self._batch.place(places, [chain.field.links for chain in others])
 
     def start(self, updates: int, *, accept_always: bool = False) -> None:
         """Ask for so many updates of every chain; they run while the caller does something else."""
@@ -100,10 +101,6 @@ def kind_of(chain: Chain) -> tuple[object, ...]:
     spec = chain.spec
     update = spec.hmc if spec.has_trajectories else spec.heatbath
     return chain.field.engine.name, tuple(spec.dims), spec.precision, spec.algorithm, update, spec.action, spec.fermions
-
-
-def _place(chain: Chain) -> ChainPlace:
-    return ChainPlace(chain.spec.beta, chain.spec.seed, chain.spec.stream, chain.step)
 
 
 def _plan(chain: Chain, accept_always: bool) -> Sweeps | Trajectory:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from metalforge.core import on_demand
 
 from .box import LostParticleError, Particles, begin, open_box
-from .correlations import Correlations
 from .references import Reference, references
 from .replicas import PlasmaReplicas
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
-from .transport import Transport, TransportSegment, merged, segment_of, transport
+from .transport import Correlations, Transport, TransportSegment, merged, segment_of, transport
 from .warmup import WarmupEnd
 
 if TYPE_CHECKING:

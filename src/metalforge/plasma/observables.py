@@ -112,10 +112,6 @@ class WaveVectors(NamedTuple):
         chosen = np.concatenate(keep)
         return cls(every[chosen], 2 * math.pi / length * np.sqrt(square[chosen]))
 
-    def and_those(self, others: "WaveVectors") -> "WaveVectors":
-        """Return these, then others."""
-        return WaveVectors(*(np.concatenate(both) for both in zip(self, others, strict=True)))
-
 
 def mode_powers(positions: Floats, length: float, waves: WaveVectors) -> Floats:
     """Return |rho_k|^2 / N of each wave vector, of positions (..., N, 3) in turn: S(k) is its mean over directions."""

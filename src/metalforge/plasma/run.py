@@ -18,7 +18,6 @@ from metalforge.native import Engine, ParticleSamples, cpu_engine
 from metalforge.statistics import Value, quoted
 
 from .box import PLACES, Asked, begin, particles_of, spec_of, write_checkpoint
-from .correlations import Correlations
 from .observables import (
     SERIES,
     WaveVectors,
@@ -29,7 +28,7 @@ from .observables import (
 )
 from .references import Reference, references
 from .spec import PlasmaSpec
-from .transport import Transport, TransportSegment, segment_of, transport
+from .transport import Correlations, Transport, TransportSegment, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
 
 Floats = NDArray[np.float64]

@@ -56,10 +56,9 @@ from .box import (
     spec_of,
     write_checkpoint,
 )
-from .correlations import ORIGINS, Correlations
 from .observables import WaveVectors, mode_powers, series_of
 from .spec import MASS, PlasmaSpec
-from .transport import TransportSegment, segment_of, stress_bins
+from .transport import ORIGINS, Correlations, TransportSegment, segment_of, stress_bins
 from .two_phase import holding, lower_half, require_stages, stage_of
 from .warmup import FRICTION, restlessness
 
@@ -131,8 +130,10 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         self.besides = besides
         columns = (*columns_of(spec.kappa, self.segment), *besides.names)
         super().__init__(warmup, RowLog(columns, fill=fill, held=besides.names))
-        crystal = bcc_waves(spec)
-        self._waves, self._crystal = crystal.and_those(WaveVectors.up_to(WAVES, spec.length)), len(crystal.lengths)
+        crystal, others = bcc_waves(spec), WaveVectors.up_to(WAVES, spec.length)
+        self._crystal = len(crystal.lengths)
+        integers = np.concatenate([crystal.integers, others.integers])
+        self._waves = WaveVectors(integers, np.concatenate([crystal.lengths, others.lengths]))
         self._held = None
         if spec.start == "two-phase":
             require_stages(warmup.total)

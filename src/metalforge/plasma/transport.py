@@ -20,12 +20,14 @@ and goes on into D.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core import SpecError
+from metalforge.native import correlate
 from metalforge.statistics import Value
 
 from .observables import STRESSES
@@ -42,6 +44,8 @@ LATE, EARLY = 100.0, 0.4
 """The largest lag of displacements, or half a segment where that is less; the smallest as a part of it."""
 MODES = np.delete(((np.indices((13, 13, 13)) - 6.0) ** 2).sum(axis=0).ravel(), 13**3 // 2)
 """n^2 of the modes of a box, without n = 0: those left out wait less than a lag."""
+ORIGINS = 41
+"""Frames that are kept to hold later ones against, unless told otherwise."""
 MOST_GROUPS, FEWEST_GROUPS, MANY_RUNS = 40, 4, 8
 """Of a jackknife; and how many runs make groups of their own."""
 
@@ -79,6 +83,70 @@ class Transport(msgspec.Struct, frozen=True, kw_only=True):
     segment_time: float
     terms: float
     """Terms of the series for the stress spectrum, on the mean over fits."""
+
+
+class Correlations:
+    """Mean squared displacement and velocity autocorrelation at multiples of the time between frames.
+
+    Every `spacing` frames one is kept as an origin, the oldest of `origins` making room; each frame is held against all
+    of them, so lags are 0 to origins * spacing. Sums are of `segment` frames each, so that they can be taken apart and
+    put together for errors.
+    """
+
+    def __init__(self, particles: int, *, segment: int = 400, origins: int = ORIGINS, spacing: int = 5) -> None:
+        self.segment, self.spacing, self.lags = segment, spacing, (origins - 1) * spacing + 1
+        self.frames = 0
+        self._origin = np.zeros((2, origins, 3 * particles))
+        self._sums = np.zeros((1, 2, self.lags))
+        self._counts = np.zeros((1, self.lags))
+
+    def add(self, positions: Floats, velocities: Floats) -> None:
+        """Take the next frames (frames, n, 3): positions as if the box had no borders."""
+        begin = 0
+        while begin < len(positions):
+            if self.frames and self.frames % self.segment == 0:
+                self._sums = np.concatenate([self._sums, np.zeros((1, 2, self.lags))])
+                self._counts = np.concatenate([self._counts, np.zeros((1, self.lags))])
+            end = min(len(positions), begin + self.segment - self.frames % self.segment)
+            correlate(
+                self._origin,
+                self._sums[-1],
+                self._counts[-1],
+                positions[begin:end],
+                velocities[begin:end],
+                first=self.frames,
+                spacing=self.spacing,
+            )
+            self.frames += end - begin
+            begin = end
+
+    def segments(self) -> tuple[Floats, Floats, Floats]:
+        """Return sums of displacement^2 and of v(0) v(t), and how many terms each has: (segments, lags) each.
+
+        The last segment may be a part of one.
+        """
+        return self._sums[:, 0].copy(), self._sums[:, 1].copy(), self._counts.copy()
+
+    def means(self) -> tuple[Floats, Floats]:
+        """Return MSD and VACF at every lag, not a number where there is none yet."""
+        displacement, memory, counts = (array.sum(axis=0) for array in self.segments())
+        with np.errstate(invalid="ignore"):
+            return displacement / counts, memory / counts
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        clock = np.array([self.frames, self.segment, self.spacing], np.float64)
+        return {"origins": self._origin, "sums": self._sums, "counts": self._counts, "frames": clock}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> "Correlations":
+        """Return what a checkpoint kept."""
+        frames, segment, spacing = state["frames"].astype(int).tolist()
+        origins = state["origins"]
+        made = cls(origins.shape[2] // 3, segment=segment, origins=origins.shape[1], spacing=spacing)
+        made.frames, made._origin = frames, origins.copy()
+        made._sums, made._counts = state["sums"].copy(), state["counts"].copy()
+        return made
 
 
 def stress_bins(kappa: float, time: float) -> int:

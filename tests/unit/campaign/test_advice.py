@@ -1,7 +1,7 @@
 """What is said before a run: small lattices."""
 
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.advice import cautions
+from metalforge.lattice.campaign.published import cautions
 
 
 def lattice_of(*volumes):

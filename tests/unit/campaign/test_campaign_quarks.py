@@ -14,7 +14,7 @@ from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import BlockDone, Decided, Rows
 from metalforge.core.errors import InternalError
 from metalforge.lattice.campaign import Lattice
-from metalforge.lattice.campaign.advice import known_of
+from metalforge.lattice.campaign.published import known_of
 from metalforge.lattice.campaign.quarks import quarks_of
 from metalforge.lattice.campaign.report import quarks_section
 from metalforge.lattice.chain import Chain

@@ -1,10 +1,19 @@
-"""Published critical couplings of the quenched theory with the Wilson action, in infinite spatial volume, by N_t.
+"""What is published of the transition, and what is said about a campaign before it runs.
 
-They say where to look and what to compare with; nothing is fitted to them. A value belongs to infinite volume: the
-peak of chi on one lattice lies elsewhere, by about 0.1 (N_t / N_s)^3 (`finite_size`).
+Critical couplings are those of the quenched theory with the Wilson action, in infinite spatial volume, by N_t. They say
+where to look and what to compare with; nothing is fitted to them. A value belongs to infinite volume: the peak of chi
+on one lattice lies elsewhere, by about 0.1 (N_t / N_s)^3 (`finite_size`). What is known with sea quarks has citations;
+it stands in the report, too.
 """
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from metalforge.campaign import system_name
+from metalforge.core import Paragraphs
+
+if TYPE_CHECKING:
+    from .theory import Lattice
 
 HALF_WIDTH = 0.1
 """Half of a derived range: eight times the shift of the peak at N_s = 2 N_t, and wide enough to see both phases."""
@@ -68,3 +77,51 @@ def derived_range(n_t: int) -> tuple[float, float] | None:
         return None
     low, high = (round((known.beta_c + side * HALF_WIDTH) * GRID) / GRID for side in (-1, 1))
     return low, high
+
+
+TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
+SELDOM = 16
+"""Updates between two downloads of links beyond which they take little of a GPU's time."""
+LEAST_ASPECT = 2
+"""N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
+0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
+
+
+def say(group: str, **figures: Any) -> str:
+    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
+    return " ".join(TEXTS(group, **figures))
+
+
+def cautions(lattice: "Lattice") -> tuple[str, ...]:
+    """Return a sentence for every volume that is small against its N_t.
+
+    Another follows where observables that no GPU kernel measures are measured after many updates.
+    """
+    aspects = {dims: min(dims[:3]) / dims[3] for dims in lattice.volumes}
+    said = [
+        say("cautions.small", name=system_name(dims), aspect=aspect, least=LEAST_ASPECT, wanted=LEAST_ASPECT * dims[3])
+        for dims, aspect in aspects.items()
+        if aspect < LEAST_ASPECT
+    ]
+    names, every = lattice.measured.names, lattice.observe_every
+    if names and lattice.batches and every < SELDOM:
+        said.append(say("cautions.spacing", names=", ".join(names), every=every, seldom=SELDOM))
+    return tuple(said)
+
+
+PUBLISHED_MASS = 0.05
+"""The largest am for which a coupling is quoted here."""
+
+
+def known_of(lattice: "Lattice") -> tuple[str, ...]:
+    """Return what is known of the transition that a scan looks for, with its sources; nothing without sea quarks."""
+    if not lattice.flavors:
+        return ()
+    facts = [say("known.symmetry")]
+    times = sorted({dims[3] for dims in lattice.volumes})
+    if times != [4]:
+        return (*facts, say("known.no-coupling", times=", ".join(map(str, times))))
+    facts += [f"{say(f'known.{name}')} [{say(f'known.{name}-source')}]" for name in ("light", "end")]
+    if lattice.mass > PUBLISHED_MASS:
+        facts.append(say("known.heavy", mass=lattice.mass))
+    return tuple(facts)

@@ -25,8 +25,7 @@ from metalforge.campaign import (
 )
 from metalforge.statistics import Value, with_error
 
-from .advice import cautions, known_of, say
-from .published import INDEPENDENT, PUBLISHED
+from .published import INDEPENDENT, PUBLISHED, TEXTS, cautions, known_of, say
 from .theory import Lattice, lattice_of
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ class LatticeReport(PeakReport):
         """Give the figures of a peak with those of links."""
         from metalforge.campaign import draw_evidence, draw_histories, draw_means, draw_systems, draw_transition
 
-        from .advice import TEXTS
         from .figures import loop_planes
         from .quarks import quarks_of
 
