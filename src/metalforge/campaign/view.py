@@ -216,11 +216,12 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
 
 
 def _chain(theory: Theory, chain: ChainLog, busy: bool) -> ChainView:
+    phase = "measured" if chain.measured and not busy else PHASES[chain.phase]
     return ChainView(
         id=chain.id,
         system=chain.system,
         coordinate=chain.coordinate,
-        phase=_phase(chain, busy),
+        phase="abandoned" if chain.abandoned else phase,
         busy=busy,
         substrate=chain.substrate,
         updates=chain.rows,
@@ -228,12 +229,6 @@ def _chain(theory: Theory, chain: ChainLog, busy: bool) -> ChainView:
         per_second=chain.rows / chain.seconds if chain.seconds > 0 else None,
         recent=tuple(_recent(theory, chain)),
     )
-
-
-def _phase(chain: ChainLog, busy: bool) -> str:
-    if chain.abandoned:
-        return "abandoned"
-    return "measured" if chain.measured and not busy else PHASES[chain.phase]
 
 
 def _recent(theory: Theory, chain: ChainLog) -> Iterator[RecentMean]:

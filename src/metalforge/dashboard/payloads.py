@@ -64,16 +64,8 @@ def campaign_line(followed: Followed, number: int) -> dict[str, Any]:
     try:
         state = followed.state
     except MetalforgeError:
-        unknown = {
-            "status": "",
-            "ending": "",
-            "found": "",
-            "established": False,
-            "left": "",
-            "silicon": (),
-            "spark": (),
-        }
-        return line | unknown | {"name": followed.directory.name}
+        blank = dict.fromkeys(("status", "ending", "found", "left"), "")
+        return line | blank | {"name": followed.directory.name, "established": False, "silicon": (), "spark": ()}
     view = view_of(state, time.time(), last_decisions=0)
     first = view.systems[0]
     estimates = [e for e in state.estimates if e.system == first.system]

@@ -1,5 +1,7 @@
 """The figures of how a campaign went: updates, errors, decisions, the pipeline, and when silicon worked."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
@@ -16,22 +18,20 @@ MOST_LABELS = 40
 """Labels that can be written below bars and still be read."""
 
 
-def draw_run(shown: Results) -> list[Drawn]:
-    """Return the figures that there are data for."""
+def draw_run(shown: Results) -> Iterator[Drawn]:
+    """Give the figures that there are data for."""
     state = shown.state
-    made = []
     if state.trajectories:
-        made.append(_updates(shown))
+        yield _updates(shown)
     if sum(estimate.error is not None for estimate in state.estimates) > 1:
-        made.append(_error(state))
+        yield _error(state)
     if state.visits:
-        made.append(_timeline(state))
+        yield _timeline(state)
     if (graph := pipeline_figure(state)) is not None and graph.edges:
-        made.append(_pipeline(graph))
+        yield _pipeline(graph)
     silicon = silicon_figure(state)
     if any(lane.began for lane in silicon.lanes):
-        made.append(_silicon(silicon))
-    return made
+        yield _silicon(silicon)
 
 
 def _updates(shown: Results) -> Drawn:

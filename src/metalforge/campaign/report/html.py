@@ -1,13 +1,10 @@
 """HTML without surprises: every text is escaped here, once, and the page needs nothing from outside."""
 
 import base64
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import NamedTuple
-
-from metalforge.core import SpecError
 
 CSS = "\n" + files(__package__).joinpath("page.css").read_text()
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -131,18 +128,9 @@ def listing(value: str) -> str:
     return f"<pre>{escape(value)}</pre>"
 
 
-def image(svg: bytes, title: str, caption: str) -> str:
-    """Return a figure that is part of the page: an SVG in its address, between legible and too large."""
-    width = _pixels(svg)
-    style = f"min-width: {READABLE * width:.0f}px; max-width: {LARGEST * width:.0f}px"
+def image(svg: bytes, inches: float, title: str, caption: str) -> str:
+    """Return a figure of a width that is part of the page: an SVG in its address, between legible and too large."""
+    style = f"min-width: {READABLE * 96 * inches:.0f}px; max-width: {LARGEST * 96 * inches:.0f}px"
     source = data_address(svg, "image/svg+xml")
     shown = f'<div class="wide"><img alt="{escape(title)}" style="{style}" src="{source}"></div>'
     return f"<figure>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _pixels(svg: bytes) -> float:
-    """Return the width that an SVG states in points, in pixels of a page (96 to 72 points)."""
-    found = re.search(rb'<svg[^>]* width="([0-9.]+)pt"', svg)
-    if found is None:
-        raise SpecError("a figure must be an SVG that states its width in points")
-    return float(found.group(1)) * 96 / 72

@@ -49,7 +49,7 @@ def page_of(shown: Results, drawn: Sequence[Drawn], beside: Sequence[ComparedCam
     figures: dict[str, str] = {}
     for one in drawn:
         where = one.section or one.name
-        figures[where] = figures.get(where, "") + image(svg_bytes(one.figure), one.title, one.caption)
+        figures[where] = figures.get(where, "") + _image(one)
     report = shown.theory.report
     downloads = _downloads(report.curves_csv(shown)) if shown.state.trajectories else ""
     parts = [
@@ -71,7 +71,7 @@ def notebook_html(shown: Results) -> str:
     lines = [line for line in shown.theory.report.lines(shown) if not line.startswith("  ")]
     parts = [f"<strong>{escape(shown.spec.name)}</strong>", *(f"<div>{escape(line)}</div>" for line in lines)]
     if (figure := draw_main(shown)) is not None:
-        parts.append(image(svg_bytes(figure.figure), figure.title, figure.caption))
+        parts.append(_image(figure))
     rows = [
         (system_text(volume.system), item.name, "holds" if item.holds else "lacks", item.value, item.needed or "")
         for volume in shown.systems
@@ -79,6 +79,10 @@ def notebook_html(shown: Results) -> str:
     ]
     parts.append(table((shown.words.system, "evidence", "", ">found", ">needed"), rows))
     return "\n".join(parts)
+
+
+def _image(one: Drawn) -> str:
+    return image(svg_bytes(one.figure), one.figure.get_figwidth(), one.title, one.caption)
 
 
 def _downloads(curves: str) -> str:

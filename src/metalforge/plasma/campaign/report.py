@@ -163,19 +163,19 @@ class TransportReport(PlasmaReport):
 
     def figure(self, shown: Results) -> TransitionFigure:
         """Return D* (as the order) and eta* (as chi) along ln Gamma as measured."""
-        volumes, reach, kappa = [], [], plasma_of(shown.spec).kappa
+        volumes, kappa = [], plasma_of(shown.spec).kappa
+        reach = [point.gamma for volume in shown.systems for point in volume.details.points]
         for volume in shown.systems:
-            points, curve = [], None
-            for point in volume.details.points:
-                reach.append(point.gamma)
-                points.append(
-                    TransitionPoint(
-                        chain=f"{point.trajectories} at {exp(point.at):.4g}",
-                        coordinate=point.abscissa,
-                        order=_value(point.diffusion, point.diffusion_error),
-                        chi=_value(point.viscosity, point.viscosity_error),
-                    )
+            curve = None
+            points = [
+                TransitionPoint(
+                    chain=f"{point.trajectories} at {exp(point.at):.4g}",
+                    coordinate=point.abscissa,
+                    order=_value(point.diffusion, point.diffusion_error),
+                    chi=_value(point.viscosity, point.viscosity_error),
                 )
+                for point in volume.details.points
+            ]
             if (found := volume.details.curve) is not None:
                 at, zero = np.array(found.at), np.zeros(len(found.at))
                 order, chi = np.exp(found.log_diffusion), np.exp(found.log_viscosity)
