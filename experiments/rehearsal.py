@@ -80,7 +80,7 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
         longest = max(place.order.until - place.log.measured for place in asked)
         measured = chains.advance([number[place.key] for place in asked], longest)
         blocks: dict[int, list[Block]] = {}
-        for k, place in reversed(list(enumerate(asked))):
+        for k, place in enumerate(asked):
             segments = []
             at = place.log.rows
             if warm is not None and place.key in column:
@@ -88,12 +88,10 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
                 at += WARM_UP
             rows = place.order.until - place.log.measured
             segments.append(_segment("measure", at, place, measured, k, rows))
-            blocks.setdefault(place.campaign, []).insert(0, _block(place, segments, at + rows))
-        for mine in blocks.values():
-            mine.sort(key=lambda block: block.visit)
+            blocks.setdefault(place.campaign, []).append(_block(place, segments, at + rows))
         for i in list(orders):
             try:
-                orders[i] = running[i].send(blocks[i])
+                orders[i] = running[i].send(sorted(blocks[i], key=lambda block: block.visit))
             except StopIteration as ended:
                 states[i] = ended.value
                 del orders[i]
