@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.evaluation.scoring import Scorer
+from metalforge.hybrid.evaluation.report import Scorer
 from metalforge.reservoir.metrics import nrmse
 
 

@@ -11,8 +11,7 @@ from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
 from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search_network, search_task
 from metalforge.hybrid.search.candidates import Candidate, baselines, lagged
-from metalforge.hybrid.search.choosing import Point, choose, finalists, on_chip, price
-from metalforge.hybrid.search.fine_tuning import fine_tune
+from metalforge.hybrid.search.choosing import Point, choose, finalists, fine_tune, on_chip, price
 from metalforge.hybrid.search.study import FinishedTrial, StudyResult, run_study
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.metrics import nrmse

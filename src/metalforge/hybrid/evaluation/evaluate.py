@@ -18,8 +18,7 @@ from metalforge.reservoir import EsnWeights
 from metalforge.substrates import PROFILES, Program
 
 from .data import Options
-from .report import Evaluation, Kept, PrecisionRow
-from .scoring import Scorer
+from .report import Evaluation, Kept, PrecisionRow, Scorer
 from .subjects import ON_HOST, GraphSubject, NetworkSubject, OpenedModel, Subject, Trial, host_plan, open_model
 
 DEFAULT_TOLERANCE = 0.01

@@ -43,8 +43,7 @@ from metalforge.substrates import (
 from metalforge.substrates import profile as find_profile
 
 from .data import Options, are_classes, as_list, at, few, sample_part, series_part
-from .report import Fitting
-from .scoring import Scorer
+from .report import Fitting, Scorer
 
 DEPLOYED = "deployed"
 """What the row of a model as it was deployed is called."""

@@ -161,14 +161,9 @@ class DriftResponse:
         self.counts: Counter[Action] = Counter()
         self._left = self._steps = 0
 
-    @property
-    def learning(self) -> bool:
-        """Whether the readout learns at present."""
-        return self._left > 0
-
     def step(self, u: ArrayLike, target: ArrayLike | None = None) -> ResponseInfo:
         """Answer one row; learn it while an adaptation lasts, and look for drift while none does."""
-        learning = self.learning
+        learning = self._left > 0
         self._steps += 1
         info = self.trainer.step(u, target, learn=learning)
         if learning:

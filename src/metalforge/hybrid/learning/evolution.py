@@ -90,9 +90,6 @@ class StreamWindow:
         self._network = network
         self._rows: deque[tuple[Doubles, Doubles]] = deque(maxlen=rows)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def take(self, u: NDArray[np.floating], target: NDArray[np.floating]) -> Doubles:
         """Let one row run through the reservoir, keep it, and return its features."""
         features = self._network.advance(u)

@@ -1,7 +1,7 @@
 """Search, then compile: a task and bounds go in, a network within an accuracy and latency budget comes out.
 
-`study` searches (phase 1), `choosing` decides on the chip's own arithmetic and compiles (phase 2), `fine_tuning` learns
-on the device (phase 3); `run.search_network` does all three. Optuna's home is `study`, matplotlib's is `plot`.
+`study` searches (phase 1), `choosing` decides on the chip's own arithmetic and compiles (phase 2), and learns on the
+device (phase 3); `run.search_network` does all three. Optuna's home is `study`, matplotlib's is `plot`.
 """
 
 from .candidates import Parameters, Space, build

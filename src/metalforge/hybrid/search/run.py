@@ -15,8 +15,7 @@ from metalforge.substrates import DeviceProfile, wire
 from metalforge.substrates import profile as find_profile
 
 from .candidates import Baselines, Parameters, Space, baselines, score
-from .choosing import Finalist, Point, SearchBudget, choose, points
-from .fine_tuning import FineTuned, fine_tune
+from .choosing import Finalist, FineTuned, Point, SearchBudget, choose, fine_tune, points
 from .study import Progress, run_study
 from .tasks import SearchTask, search_task
 
