@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core import Reals, SpecError, naming, require_not_negative
+from metalforge.core import SpecError, naming, require_not_negative
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
@@ -18,8 +18,8 @@ from metalforge.reservoir import EsnWeights
 from metalforge.substrates import PROFILES, Program
 
 from .data import Options
-from .report import Evaluation, Kept, PrecisionRow, Scorer
-from .subjects import ON_HOST, GraphSubject, NetworkSubject, OpenedModel, Subject, Trial, host_plan, open_model
+from .report import Evaluation, Figure, Kept, PrecisionRow, Scorer
+from .subjects import ON_HOST, Answers, GraphSubject, NetworkSubject, OpenedModel, Subject, Trial, host_plan, open_model
 
 DEFAULT_TOLERANCE = 0.01
 """A point of accuracy, or a hundredth of the targets' standard deviation."""
@@ -74,27 +74,27 @@ def evaluate(
         calibration=None if calibration is None else _data(calibration),
     )
     subject = _subject(opened, inputs, targets, options)
-    reference = subject.software()
+    reference, scorer = subject.software(), subject.scorer
+    software = [None if one is None else scorer.score(one) for one in reference]
     rows, apart = [], []
     for name in ladder:
         trial = subject.trial(name, chips)
         apart += [name] * trial.input_on_host
-        rows.append(_row(subject.scorer, name, trial, reference, tolerance))
+        rows.append(_row(scorer, name, trial, reference, software, tolerance))
         if until and rows[-1].within:
             break
     chosen = next((row.precision for row in rows if row.within), None)
     plan = subject.plan(chosen or rows[-1].precision, chips[0])
-    software, fitted = (None if one is None else subject.scorer.score(one) for one in reference)
     return Evaluation(
         model=_name(model),
         kind=subject.kind,
-        measure=subject.scorer.measure,
+        measure=scorer.measure,
         unit=subject.unit,
         classes=subject.labels,
         calibrated_on=subject.calibrated_on,
         held_out=subject.held_out,
-        software=software,
-        software_refitted=fitted,
+        software=software[0],
+        software_refitted=software[1],
         host=host_plan(plan.graph).record.host_total,
         rows=tuple(rows),
         tolerance=tolerance,
@@ -138,32 +138,39 @@ def _ladder(precision: str | Sequence[str], opened: OpenedModel) -> tuple[tuple[
     return names, False
 
 
-def _row(scorer: Scorer, precision: str, trial: Trial, reference: Any, tolerance: float) -> PrecisionRow:
-    """Return a precision's scores beside those in software."""
+def _row(
+    scorer: Scorer,
+    precision: str,
+    trial: Trial,
+    reference: Answers,
+    software: Sequence[Figure | None],
+    tolerance: float,
+) -> PrecisionRow:
+    """Return a precision's scores beside those in software.
+
+    It is within the tolerance where the better readout on the chip loses no more against the better one in software.
+    """
     kept: list[Kept | None] = [None, None]
-    reason = ""
+    reason, within = "", False
     if trial.answers is None:
         reason = next((one.reason for one in trial.on if one.reason), "no op maps to the NPU")
     else:
         for i, (before, after) in enumerate(zip(reference, trial.answers, strict=True)):
             if before is not None and after is not None:
                 kept[i] = Kept(score=scorer.score(after), lost=scorer.lost(before, after))
+        sign = -1.0 if scorer.classes else 1.0
+        best = min(sign * one.value for one in software if one is not None)
+        here = min(sign * one.score.value for one in kept if one is not None)
+        within = float(np.round(here - best, 12)) <= tolerance  # shares of n differ by rounding
     return PrecisionRow(
         precision=precision,
         chip_rows=trial.chip_rows,
         as_is=kept[0],
         refitted=kept[1],
         on=trial.on,
-        within=trial.answers is not None and _gap(scorer, reference, trial.answers) <= tolerance,
+        within=within,
         reason=reason,
     )
-
-
-def _gap(scorer: Scorer, reference: Sequence[Reals | None], answers: Sequence[Reals | None]) -> float:
-    """Return what the better readout on the chip is worse by than the better one in software."""
-    sign = -1.0 if scorer.classes else 1.0
-    before, after = (min(sign * scorer.value(one) for one in some if one is not None) for some in (reference, answers))
-    return float(np.round(after - before, 12))  # shares of n differ by rounding
 
 
 def _name(model: Any) -> str:

@@ -218,10 +218,6 @@ class Scorer:
             return Figure(value=value, low=low, high=high)
         return self._resampled(lambda drawn: drawn[0], outputs)
 
-    def value(self, outputs: Reals) -> float:
-        """Return the score without its interval."""
-        return float(self._score(self._terms(outputs).sum(axis=0, keepdims=True))[0])
-
     def lost(self, reference: Reals, outputs: Reals) -> Figure:
         """Return what outputs are worse by than those of a reference; positive is worse."""
         sign = -1.0 if self.classes else 1.0

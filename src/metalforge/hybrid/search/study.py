@@ -83,16 +83,20 @@ class StudyBook:
         asked = [self._study.ask(self._space) for _ in range(count)]
         return [(trial, msgspec.convert(trial.params, Parameters)) for trial in asked]
 
-    def report(self, trial: Trial, rung: int, error: float) -> bool:
-        """Record an error after a rung; return whether the candidate shall be given up."""
+    def report(self, trial: Trial, error: float) -> bool:
+        """Record the error after the first rung; return whether the candidate shall be given up."""
         if error == float("inf"):
             return True  # diverged: not a number that a median should see
-        trial.report(error, rung)
+        trial.report(error, 0)
         return trial.should_prune()
 
     def tell(self, trial: Trial, error: float | None) -> None:
-        """Enter the final error, or None for a candidate that was given up."""
-        self._study.tell(trial, error, TrialState.PRUNED if error is None else None)
+        """Record the error on all the data; None for a candidate that was given up, as one that diverged is."""
+        if error is None or error == float("inf"):
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            trial.report(error, len(RUNGS) - 1)
+            self._study.tell(trial, error)
         self._unsaved.append(trial.number)
 
     def finished(self) -> list[FinishedTrial]:
@@ -243,16 +247,11 @@ def run_study(
                 first = [pool.submit(candidate.climb) for candidate in candidates]
                 following = book.ask(min(batch, left))
                 errors = [future.result() for future in first]
-                given_up = [book.report(t, 0, error) for (t, _), error in zip(asked, errors, strict=True)]
+                given_up = [book.report(t, error) for (t, _), error in zip(asked, errors, strict=True)]
                 rest = [None if gone else pool.submit(c.climb) for c, gone in zip(candidates, given_up, strict=True)]
                 book.save(time.perf_counter() - started)  # the batch before, while the kernels run
                 for (trial, _), future in zip(asked, rest, strict=True):
-                    error = None if future is None else future.result()
-                    if error is None or error == float("inf"):
-                        book.tell(trial, None)
-                    else:
-                        book.report(trial, 1, error)
-                        book.tell(trial, error)
+                    book.tell(trial, None if future is None else future.result())
                 if progress is not None:
                     progress(result())
                 asked = following
