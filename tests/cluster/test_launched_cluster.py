@@ -12,7 +12,7 @@ import pytest
 from metalforge import campaign
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import preset
-from metalforge.cluster.launch import SlurmJob, slurm_script
+from metalforge.cluster.launch.shell import SlurmJob, slurm_script
 from metalforge.cluster.marked import wait_until
 from reference.cluster_stand import Stand
 from reference.document_blocks import PAGES, run_page, runnable

@@ -7,17 +7,9 @@ from metalforge.core import on_demand
 if TYPE_CHECKING:
     from .address import ClusterAddress
     from .joining import wait_for_nodes
-    from .launch import (
-        KubernetesJob,
-        SlurmJob,
-        SshCluster,
-        check_node,
-        kubernetes_manifest,
-        slurm_script,
-        ssh_script,
-        yaml_documents,
-    )
-    from .launch.requirements import cluster_requirements
+    from .launch.kubernetes import KubernetesJob, kubernetes_manifest, yaml_documents
+    from .launch.requirements import check_node, cluster_requirements
+    from .launch.shell import SlurmJob, SshCluster, slurm_script, ssh_script
     from .local import LocalCluster, LocalClusterError, LocalNode, start_local
     from .nodes import live_nodes
     from .supervisor import Outcome

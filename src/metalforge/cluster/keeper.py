@@ -60,7 +60,6 @@ class Keeper:
         """Say what there is now."""
         record = ClusterRecord(
             address=self._ray.address,
-            token=str(self._place.token),
             keeper=os.getpid(),
             nodes=tuple(known for _, known in self._nodes.values()),
         )

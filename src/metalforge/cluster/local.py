@@ -61,7 +61,6 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What ``cluster.json`` holds."""
 
     address: str
-    token: str  # the file it is in
     keeper: int
     nodes: tuple[LocalNode, ...]
 
@@ -93,11 +92,6 @@ class ClusterFolder:
         return place
 
     @property
-    def token(self) -> Path:
-        """The file with the token."""
-        return self.folder / TOKEN
-
-    @property
     def temporary(self) -> Path:
         """The folder of Ray's files and of the keeper's socket."""
         return Path(_TEMPORARY) / f"mf-{self.cluster}"
@@ -108,24 +102,23 @@ class ClusterFolder:
             return msgspec.json.decode((self.folder / RECORD).read_bytes(), type=ClusterRecord)
         return None
 
+    def environment(self) -> dict[str, str]:
+        """Return what servers, workers and drivers of the cluster share; Ray reads it when it is imported."""
+        return {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.folder / TOKEN),
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux: listen on the loopback interface only
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Workers get what threads of this machine would get: at Ray's own 15 they stand still beside anything else.
+            "RAY_worker_niceness": "0",
+        }
+
     def clear(self) -> None:
         """End what runs and remove every file; the caller holds the folder's lock."""
         kill_all(f"{self.cluster}:")
         shutil.rmtree(self.temporary, ignore_errors=True)
         for name in (RECORD, LOG, TOKEN):  # the token last: what has one can still be cleared
             (self.folder / name).unlink(missing_ok=True)
-
-
-def environment_for(token: Path) -> dict[str, str]:
-    """Return what servers, workers and drivers of a local cluster share; Ray reads it when it is imported."""
-    return {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux: listen on the loopback interface only
-        "RAY_USAGE_STATS_ENABLED": "0",
-        # Workers get what threads of this machine would get: at Ray's own 15 they stand still beside anything else.
-        "RAY_worker_niceness": "0",
-    }
 
 
 class LocalCluster:
@@ -163,7 +156,7 @@ class LocalCluster:
 
     def environment(self) -> dict[str, str]:
         """Return what a driver must have in its environment before it imports Ray; `ray.init()` then comes here."""
-        return {"RAY_ADDRESS": self.address, **environment_for(self._place.token)}
+        return {"RAY_ADDRESS": self.address, **self._place.environment()}
 
     def nodes(self) -> tuple[LocalNode, ...]:
         """Return the nodes it has now; the first is the head. None, when it is gone."""
@@ -241,7 +234,7 @@ def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDL
 def _start_keeper(place: ClusterFolder, lock: int, nodes: int, cores: int, idle_s: float) -> None:
     """Start a keeper that inherits the lock, and wait until it says that all nodes are up."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", VARIABLE))}
-    ours |= environment_for(place.token)
+    ours |= place.environment()
     ours |= marking(place.cluster, KEEPER) | {"RAY_TMPDIR": str(place.temporary)}
     limit = _START_S + _NODE_S * (nodes - 1)
     ready, up = os.pipe()

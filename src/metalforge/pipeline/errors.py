@@ -1,7 +1,7 @@
 """The errors of the pipeline, and a failed item as a record: which stage, which item, what went in, where it broke.
 
-A graph that `build` refuses is a `GraphError`, a run that failed a `PipelineError`, and an end of a channel that cannot
-give or take what was asked a `ChannelError`.
+A graph that `build` refuses is a `GraphError`, a run that failed a `PipelineError`; `EndOfChannel`, `ClosedError` and
+`BrokenError` are the three endings of a channel.
 """
 
 import traceback
@@ -66,19 +66,15 @@ class GraphError(SpecError):
         super().__init__("the graph is refused:\n- " + "\n- ".join(problems))
 
 
-class ChannelError(MetalforgeError):
-    """A channel that cannot give or take what was asked."""
-
-
-class EndOfChannel(ChannelError):  # noqa: N818 - an ending, not an error; the name is trio's
+class EndOfChannel(MetalforgeError):  # noqa: N818 - an ending, not an error; the name is trio's
     """The sender closed and everything it sent has been received."""
 
 
-class ClosedError(ChannelError):
+class ClosedError(MetalforgeError):
     """Our own end was closed, by us."""
 
 
-class BrokenError(ChannelError):
+class BrokenError(MetalforgeError):
     """The other side is gone; `cause` is the exception it died of, or None when it closed in order."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:

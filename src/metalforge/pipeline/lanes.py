@@ -84,19 +84,14 @@ class Lane:
         self.taken = self.done = self.bytes_out = 0
 
     @property
-    def lost(self) -> int:
-        """Items that were sent and will never be taken; each is counted by its reason."""
-        return self.dropped + self.overwritten
-
-    @property
     def settled(self) -> int:
-        """Items that were sent and need no more work: processed or lost. Read this before `sent`."""
-        return self.done + self.lost
+        """Items that were sent and need no more work: processed, or lost and counted. Read this before `sent`."""
+        return self.done + self.dropped + self.overwritten
 
     @property
     def queued(self) -> int:
         """Items sent and not yet taken."""
-        return max(0, self.sent - self.lost - self.taken)
+        return max(0, self.sent - self.dropped - self.overwritten - self.taken)
 
     @property
     def queued_bytes(self) -> int:

@@ -17,14 +17,14 @@ import yaml
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import preset
 from metalforge.cli.cluster import app
-from metalforge.cluster import wait_for_nodes
-from metalforge.cluster.launch import (
+from metalforge.cluster import (
     check_node,
     cluster_requirements,
     kubernetes_manifest,
-    requirements,
+    wait_for_nodes,
     yaml_documents,
 )
+from metalforge.cluster.launch import requirements
 from metalforge.cluster.launch.checks import slurm_seconds
 from metalforge.cluster.launch.kubernetes import KubernetesJob
 from metalforge.core.errors import PlacementError, PluginError, SpecError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metalforge.cluster.launch import SlurmJob, SshCluster, slurm_script, ssh_script
+from metalforge.cluster.launch.shell import SlurmJob, SshCluster, slurm_script, ssh_script
 from reference.cluster_stand import Stand
 
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
