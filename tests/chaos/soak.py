@@ -138,7 +138,7 @@ def _disturb(run, rng, seconds, rewire_s, kill_s):
     began = time.monotonic()
     next_kill = began + kill_s
     while time.monotonic() < began + seconds:
-        if run.wait_until(run.is_over, rewire_s):
+        if run.wait_until(lambda: run.status != "running", rewire_s):
             return  # it failed: leaving it says why
         try:
             run.reconfigure(rewiring.edits(), queued=rng.choice(["carry", "drain"]))

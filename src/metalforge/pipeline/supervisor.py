@@ -55,10 +55,6 @@ class Run(RunCore):
         """Whether every stage has ended or was abandoned."""
         return all(w.ended or w.abandoned for w in self.all_workers())
 
-    def is_over(self) -> bool:
-        """Whether the run has ended, failed or is stopping."""
-        return self.aborting or self._all_ended()
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True when it came within `timeout` seconds. Raises what the run failed of."""
         ended = self.wait_until(lambda: self.error is not None or self._is_done(), timeout)

@@ -336,9 +336,9 @@ def test_queues_are_seen_while_it_runs(tmp_path):
     depths = []
 
     def look(run, state):
-        while not run.is_over():
+        while run.status == "running":
             depths.append({name: metrics.queue_depth for name, metrics in run.snapshot().items()})
-            run.wait_until(run.is_over, timeout=0.005, poll=True)
+            run.wait_until(lambda: run.status != "running", timeout=0.005, poll=True)
 
     seen = trace(changed(ordering="D", budget={"trajectories": 150}), tmp_path / "run", during=look)
     # Producing is faster than checking every configuration: blocks wait, never more than the channel holds.
@@ -402,13 +402,13 @@ def test_a_stage_goes_and_comes_while_it_runs_and_nothing_is_lost(tmp_path, runs
 
     def rewire(run, state):
         def after(count):
-            return run.wait_until(lambda: len(state.checks) >= count or run.is_over(), timeout=30, poll=True)
+            return run.wait_until(lambda: len(state.checks) >= count or run.status != "running", timeout=30, poll=True)
 
         after(30)
         checker = run.graph.stages["check"].stage
         receipts.append(run.reconfigure(Edits().remove_stage("check")))
         done = state.trajectories
-        run.wait_until(lambda: state.trajectories > done + 30 or run.is_over(), timeout=30, poll=True)
+        run.wait_until(lambda: state.trajectories > done + 30 or run.status != "running", timeout=30, poll=True)
         receipts.append(
             run.reconfigure(
                 Edits()
@@ -434,7 +434,9 @@ def test_efficiency_is_measured_for_two_orderings(tmp_path):
         def window(run, state, ordering=ordering):
             began = state.trajectories
             with EfficiencyWindow(run, results="journal", quality=lambda: state.trajectories - began) as seen:
-                run.wait_until(lambda: state.trajectories > began + 150 or run.is_over(), timeout=30, poll=True)
+                run.wait_until(
+                    lambda: state.trajectories > began + 150 or run.status != "running", timeout=30, poll=True
+                )
             found[ordering] = seen.result
 
         trace(changed(ordering=ordering, budget={"trajectories": 500}), tmp_path / ordering, during=window)
