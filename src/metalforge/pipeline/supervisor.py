@@ -9,23 +9,20 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from metalforge.core import PlacementError, UnknownNameError, find
 
+from .builder import Edits, Pipeline
 from .checks import lacking
 from .errors import BrokenError, GraphError, PipelineError, StageTimeoutError
-from .graph import PipelineGraph
+from .graph import Graph, PipelineGraph
 from .lanes import NUDGE, LaneStatistics
 from .metrics import StageMetrics, StageTotals, totals_of
+from .reconfigure import Migration, Receipt, find_substrate, reconfigure, swap_host
 from .run import RunCore
 from .stages import OnSubstrate
 from .worker import StageWorker, Timer
-
-if TYPE_CHECKING:
-    from .builder import Edits, Pipeline
-    from .graph import Graph
-    from .reconfigure import Migration, Receipt
 
 _LOOK_S = 0.05  # how often a drain that must not hang looks whether anything moves
 T = TypeVar("T")
@@ -220,13 +217,11 @@ class Run(RunCore):
         self.order(worker, lambda: worker.host.configure(config), timeout)
         self.note("stage.configured", stage)
 
-    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
+    def migrate(self, stage: str, to: OnSubstrate | str, timeout: float | None = None) -> Migration:
         """Move a stage with its state to another substrate, at an item border, while the rest runs.
 
         A name must be that of a substrate of this graph or of this machine.
         """
-        from .reconfigure import find_substrate, swap_host
-
         worker = self.worker(stage)
         there = find_substrate(to, [w.spec for w in self.all_workers()])
         spec = replace(worker.spec, substrate=there)
@@ -243,12 +238,12 @@ class Run(RunCore):
 
     def reconfigure(
         self,
-        change: "PipelineGraph | Graph | Pipeline | Edits",
+        change: PipelineGraph | Graph | Pipeline | Edits,
         *,
         queued: Literal["carry", "drain", "leave"] = "carry",
         timeout: float | None = None,
         drain_s: float = 5.0,
-    ) -> "Receipt":
+    ) -> Receipt:
         """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
 
         Stages that a topology or a pipeline leaves out are detached: they process what is queued for them and keep
@@ -258,17 +253,12 @@ class Run(RunCore):
         producer may be the one they wait for; what is left then is carried). With `leave`, a stage that is taken away
         processes what is queued before it, whatever new edges its producers got.
         """
-        from .builder import Edits
-        from .reconfigure import reconfigure
-
         with self._verbs:
             detaches = not isinstance(change, Edits)
             return reconfigure(self, self.graph_after(change), queued, timeout, drain_s, detaches=detaches)
 
-    def graph_after(self, change: "PipelineGraph | Graph | Pipeline | Edits") -> PipelineGraph:
+    def graph_after(self, change: PipelineGraph | Graph | Pipeline | Edits) -> PipelineGraph:
         """Return the graph that a change would lead to."""
-        from .builder import Edits, Pipeline
-
         detached = {name: worker.spec for name, worker in self.detached.items()}
         if isinstance(change, Edits):
             try:
