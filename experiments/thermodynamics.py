@@ -110,7 +110,7 @@ def run_volume(volume: Volume, seed: int) -> VolumeFound:
         beta_c=None if peak is None else peak.result,
         error=None if peak is None else peak.error,
         established=found.established,
-        lacking=", ".join(item.name for item in found.evidence if not item.holds) or found.reason or "",
+        lacking=", ".join(item.name for item in found.evidence if not item.holds) or found.said or "",
         chains=len(state.chains),
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .findings import ERROR_ITEM, Analysis, finding
     from .replanning import Counterfactual, counterfactual
     from .report import sections
-    from .report.drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+    from .report.drawing import COLOURS, GREY, Drawn
     from .report.figure_data import (
         ChainHistory,
         histogram_edges,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         compared_campaign,
         compared_section,
     )
-    from .report.result import FEWEST_ROWS, ChainResult, Results, SystemResult
+    from .report.result import FEWEST_ROWS, Results, SystemResult
     from .report.spec_text import spec_text
     from .report.words import (
         ENDINGS,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from .running.machines import Machines, StopFlag
     from .running.monitor import WarmUpVerdict
     from .running.orders import Block, Snapshot, Volley, stage_of
-    from .running.point import NOTHING, Exchange, PointChain, Unsound
+    from .running.point import NOTHING, PointChain, Unsound
     from .running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
     from .running.together import Faults, LadderBatch
     from .spec import (

@@ -1,4 +1,4 @@
-"""Markov chains in, numbers with honest errors out: Gamma method, resampling, thermalisation cuts and reweighting.
+"""Markov chains in, numbers with honest errors out: Gamma method, thermalisation cuts and reweighting.
 
 Autocorrelation times are counted in measurements and are 0.5 for uncorrelated data, everywhere.
 """
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from .mbar import pair_overlap
     from .obs import to_obs
-    from .resample import Resampled, block_length, bootstrap
     from .susceptibility import kurtosis
 
 __all__ = [
@@ -38,11 +37,8 @@ __all__ = [
     "HotColdAgreement",
     "Joint",
     "NotLocated",
-    "Resampled",
     "Truncation",
     "autocorrelation",
-    "block_length",
-    "bootstrap",
     "chiral_susceptibility",
     "gamma_method",
     "gamma_method_derived",

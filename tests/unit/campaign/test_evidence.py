@@ -162,7 +162,7 @@ def test_without_a_peak_there_is_no_number_and_a_reason():
     found = finding_of(measured(CROSSOVER, centre + np.array([0.06, 0.08, 0.1]), 3000), PLAN, seed=1, n_bootstrap=40)
     assert found.transition is None
     assert not found.established
-    assert "edge" in found.reason
+    assert "edge" in found.said
     assert [item.name for item in found.lacking] == ["peak located"]
 
 

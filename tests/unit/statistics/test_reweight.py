@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammaincinv, ndtr
 
 from metalforge.campaign.analysis.curve import curve_of
-from metalforge.statistics import block_length, gamma_method
+from metalforge.statistics import gamma_method
 from metalforge.statistics.histograms import BINS_PER_SPREAD, ChainRows, join
 from metalforge.statistics.mbar import free_energies, pair_overlap
 from reference.statistics import ar1
@@ -36,7 +36,8 @@ def combine(runs, rng=1, n_bootstrap=100):
     for run in sorted(runs, key=lambda run: run.beta):
         tau = max(gamma_method(run.action).tau_int, gamma_method(run.observable).tau_int)
         chains.append(ChainRows(run.beta, run.action, run.observable, tau))
-    blocks = [block_length(chain.tau, chain.energy.size) for chain in chains]
+    sizes = [chain.energy.size for chain in chains]
+    blocks = [min(math.ceil(2 * (c.tau**2 * n) ** (1 / 3)), n // 5) for c, n in zip(chains, sizes, strict=True)]
     return join(chains, blocks, np.random.default_rng(rng), n_bootstrap)
 
 

@@ -86,7 +86,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What the chains of one volume say: the peak or why there is none, the evidence for it, and what it lacks."""
 
     transition: Transition | None
-    reason: str
+    said: str
+    """Why there is none."""
     evidence: tuple[Evidence, ...]
     wants: tuple[Want, ...] = ()
     located: Located | None = None
@@ -116,11 +117,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Its error."""
         return None if self.transition is None else self.transition.error
 
-    @property
-    def said(self) -> str:
-        """Why there is none."""
-        return self.reason
-
 
 def finding_of(points: Sequence[PointSeries], plan: PlannedPoints, *, seed: int, n_bootstrap: int) -> Finding:
     """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
@@ -136,7 +132,7 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
     except NotLocated as problem:
         reason, *hint = str(problem).splitlines()
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
-        return Finding(transition=None, reason=reason, evidence=(visited, nowhere))
+        return Finding(transition=None, said=reason, evidence=(visited, nowhere))
     weighed = _weigh(found)
     return msgspec.structs.replace(weighed, evidence=(visited, *weighed.evidence))
 
@@ -163,7 +159,7 @@ def _weigh(found: Located) -> Finding:
     ]
     return Finding(
         transition=peak,
-        reason="",
+        said="",
         evidence=tuple(items),
         wants=wants,
         located=found,
