@@ -28,6 +28,10 @@ class Paragraphs:
         table, _, key = group.partition(".")
         return [_Filled().format(text, **figures) for text in self._groups[table][key]]
 
+    def say(self, group: str, **figures: Any) -> str:
+        """Return the paragraphs of a group as one."""
+        return " ".join(self(group, **figures))
+
 
 class TextTable(NamedTuple):
     """A title, names of columns, rows of text, and what is to be known to read them."""

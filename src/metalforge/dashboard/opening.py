@@ -18,7 +18,8 @@ import uvicorn
 
 from metalforge.core import SpecError, naming
 
-from .server import Server, guarded_app
+from .guarding import Guard
+from .server import Server
 
 SHORTEST_TOKEN = 16
 STREAMS_END_S = 2
@@ -89,7 +90,7 @@ def open_page(
     server = Server(directories, control=control)
     # No log: it would hold the token.
     config = uvicorn.Config(
-        guarded_app(server, token, host, port),
+        Guard(server.app(), token, host, port, server.commanding),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,7 +19,6 @@ from metalforge.core import MetalforgeError, SpecError
 
 from .commanding import JSON, PATH, Commanding
 from .following import Followed
-from .guarding import Guard
 from .helpers import Helper, answer, other_steerer, timed_transition
 from .payloads import (
     campaign_line,
@@ -295,8 +294,3 @@ def _problem(request: Request, error: Exception) -> Response:
     elif isinstance(error, BrokenExecutor):
         status, text = 503, "the process that computes this ended; ask again"
     return Response(encoded({"error": text}), status, media_type=JSON)
-
-
-def guarded_app(server: Server, token: str, host: str, port: int) -> Guard:
-    """Return what uvicorn serves."""
-    return Guard(server.app(), token, host, port, server.commanding)

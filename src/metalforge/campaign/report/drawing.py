@@ -5,8 +5,8 @@ each other.
 """
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -53,11 +53,8 @@ def drawn(name: str, figure: Figure, paragraphs: Paragraphs | None = None, secti
     return Drawn(name, title, " ".join(caption), figure, section)
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Draw in the house style inside the block."""
-    with matplotlib.rc_context(STYLE):
-        yield
+styled = partial(matplotlib.rc_context, STYLE)
+"""Draws in the style of the report inside a block."""
 
 
 def axes_of(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from math import floor, log10
 from pathlib import Path
-from typing import Any
 
 from metalforge.campaign.analysis.evidence import Evidence
 from metalforge.campaign.spec import CampaignSpec
@@ -24,11 +23,7 @@ ENDINGS: dict[StoppedBy, str] = {
 PHASES: dict[Phase, str] = {"quench": "cheap warm-up", "warmup": "warm-up", "measure": "measuring"}
 
 TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
-
-
-def say(group: str, **figures: Any) -> str:
-    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
-    return " ".join(TEXTS(group, **figures))
+say = TEXTS.say
 
 
 def system_name(system: System) -> str:

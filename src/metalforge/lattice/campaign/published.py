@@ -7,7 +7,7 @@ it stands in the report, too.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from metalforge.campaign import system_name
 from metalforge.core import Paragraphs
@@ -80,16 +80,12 @@ def derived_range(n_t: int) -> tuple[float, float] | None:
 
 
 TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
+say = TEXTS.say
 SELDOM = 16
 """Updates between two downloads of links beyond which they take little of a GPU's time."""
 LEAST_ASPECT = 2
 """N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
 0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
-
-
-def say(group: str, **figures: Any) -> str:
-    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
-    return " ".join(TEXTS(group, **figures))
 
 
 def cautions(lattice: "Lattice") -> tuple[str, ...]:

@@ -47,13 +47,9 @@ if TYPE_CHECKING:
     from metalforge.campaign import Drawn
 
 TEXTS = Paragraphs(Path(__file__).with_name("text.toml"))
+say = TEXTS.say
 SCALED = 80
 """Places of a published curve."""
-
-
-def say(group: str, **figures: Any) -> str:
-    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
-    return " ".join(TEXTS(group, **figures))
 
 
 class PlasmaReport(Report):
