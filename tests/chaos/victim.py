@@ -19,7 +19,7 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
 from metalforge.conductor.shipped import shipped_weights
 from metalforge.core.errors import MetalforgeError
-from metalforge.lattice.campaign import precision
+from metalforge.lattice import observables
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.generate import Job as Task
@@ -79,7 +79,7 @@ class Trap:
     def set(self) -> None:
         """Put this trap at every site of the package in this process."""
         self._journal()
-        update, evaluate, replace, request = Chain.update, precision.evaluate_again, os.replace, Child.request
+        update, evaluate, replace, request = Chain.update, observables.evaluate_again, os.replace, Child.request
 
         def updating(chain, **options):
             self.pass_by("update")
@@ -110,7 +110,7 @@ class Trap:
             self.pass_by("update")
             return follow(run)
 
-        Chain.update, TrajectoryRun.following, precision.evaluate_again = updating, following, evaluating
+        Chain.update, TrajectoryRun.following, observables.evaluate_again = updating, following, evaluating
         os.replace, Child.request = replacing, requesting
 
     def _journal(self) -> None:

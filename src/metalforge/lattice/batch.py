@@ -39,9 +39,6 @@ class ChainBatch:
         self.chains = list(chains)
         self.take_up()
 
-    def __len__(self) -> int:
-        return len(self.chains)
-
     def take_up(self, chains: Sequence[Chain] | None = None) -> None:
         """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place."""
         others = self.chains if chains is None else list(chains)

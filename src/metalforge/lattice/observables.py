@@ -109,6 +109,28 @@ def _product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return c
 
 
+class EvaluatedField(NamedTuple):
+    """P, the action a site over beta 6 (1 - P), and L of a configuration."""
+
+    plaquette: float
+    action_density: float
+    polyakov: complex
+    precision: str
+
+
+def evaluate_again(links: NDArray[np.complex128], precision: str) -> EvaluatedField:
+    """Return the observables of host links (Nt, Nz, Ny, Nx, 4, 3, 3), one precision above `precision`.
+
+    Links in f32 are evaluated in double precision, those in f64 in extended precision (the C long double: 64 bits of
+    mantissa on x86), independently of the kernels that measured them.
+    """
+    extended = "f80" if np.finfo(np.longdouble).nmant == 63 else "long double"  # on some systems it is a double
+    name, dtype = ("f64", np.complex128) if precision == "f32" else (extended, np.clongdouble)
+    u = links.astype(dtype)
+    plaquette = plaquette_of(u)
+    return EvaluatedField(float(plaquette), float(6 * (1 - plaquette)), complex(polyakov_of(u)), name)
+
+
 def wilson_loop(links: NDArray[np.complex128], r: int, t: int) -> float:
     """Return W(r, t) = <Re tr / 3> of planar loops on host links, r in space by t in time.
 

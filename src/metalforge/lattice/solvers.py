@@ -75,7 +75,7 @@ class _Solve:
         if len({id(field) for field in (source, *outs)}) != 1 + len(outs):
             raise SpecError("`out` must be a field of its own: not the source, nor the same for two shifts")
         for shift in shifts:
-            if not (np.isfinite(shift) and operator.diagonal(shift) > 0):
+            if not (np.isfinite(shift) and operator.mass**2 + shift > 0):
                 raise SpecError(f"`shift` must be a finite number above -mass^2 = {-(operator.mass**2):g}. Got {shift}")
         self.operator, self.source = operator, source
         self.tolerance, self.max_iterations = tolerance, max_iterations
@@ -135,7 +135,7 @@ class _Solve:
         target2: float,
     ) -> int:
         """Run the recurrence to `target2`, with shifts counted from `shift`; returns RUNNING when out of budget."""
-        buffers, diagonal, parity = [x.values for x in solutions], operator.diagonal(shift), self.source.parity
+        buffers, diagonal, parity = [x.values for x in solutions], operator.mass**2 + shift, self.source.parity
         while (left := self.max_iterations - self.iterations) > 0:
             did = solver.iterate(buffers, Iterations(differences, diagonal, parity, target2, left, left, 0))
             self.iterations += did.iterations

@@ -34,11 +34,6 @@ class ColourField(OnGrid):
         self.parity = parity
         self.values: Buffer = self.grid.new("colours")
 
-    @property
-    def sites(self) -> int:
-        """Number of sites of this parity."""
-        return self.volume // 2
-
     def copy(self) -> Self:
         """Return an independent copy."""
         other = type(self)(self, self.parity, self.precision)
@@ -141,7 +136,7 @@ class StaggeredOperator(OnGrid):
         self.require_fits(x, "x")
         out.require_like(x, "x")
         with self.borrowed(1) as (scratch,):
-            return self._hopping.normal(out.values, source, x.values, scratch.values, self.diagonal(shift), x.parity)
+            return self._hopping.normal(out.values, source, x.values, scratch.values, self.mass**2 + shift, x.parity)
 
     def force(self, momenta: Momenta, fields: Sequence[ColourField], coefficients: Sequence[float]) -> None:
         """Set pi_a = pi_a - sum_i c_i d/dw_a [X_i^dagger D^dagger D X_i], the X_i on even sites held fixed.
@@ -166,10 +161,6 @@ class StaggeredOperator(OnGrid):
                 [field.values for field in scratch],
                 np.asarray(coefficients, np.float64),
             )
-
-    def diagonal(self, shift: float) -> float:
-        """Return m^2 + shift."""
-        return self.mass**2 + shift
 
     def require_fits(self, field: ColourField, argument: str) -> None:
         """Raise when a field is of another lattice, precision or engine."""

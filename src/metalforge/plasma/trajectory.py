@@ -151,11 +151,6 @@ class TrajectoryRun(LoggedRun[CountedWarmUp]):
         """Blocks of a segment, after each of which the structure is looked at."""
         return round(self.segment / self.spec.block_time)
 
-    @property
-    def atom_steps(self) -> int:
-        """Steps of all particles in a segment."""
-        return self.blocks * self.spec.block_steps * self.spec.particles
-
     @cached_property
     def _alone(self) -> "TrajectoryBatch":
         return TrajectoryBatch([self])

@@ -2,9 +2,8 @@
 
 import pytest
 
-from metalforge.lattice.campaign.precision import evaluate_again
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.observables import measure
+from metalforge.lattice.observables import evaluate_again, measure
 
 
 @pytest.mark.parametrize(("precision", "digits"), [("f64", 1e-14), ("f32", 3e-7)])

@@ -199,5 +199,5 @@ def test_noise_has_unit_variance_a_component():
     n = parts.size
     assert parts.mean() == pytest.approx(0, abs=4 * np.sqrt(0.5 / n))
     assert parts.var() == pytest.approx(0.5, abs=4 * 0.5 * np.sqrt(2 / n))
-    assert eta.norm2() == pytest.approx(3 * eta.sites, rel=4 / np.sqrt(3 * eta.sites))
+    assert eta.norm2() == pytest.approx(1.5 * eta.volume, rel=4 / np.sqrt(1.5 * eta.volume))
     assert abs(np.mean(parts[:, ::2] * parts[:, 1::2])) <= 4 * 0.5 / np.sqrt(n / 2)

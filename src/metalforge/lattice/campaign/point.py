@@ -22,6 +22,7 @@ from metalforge.campaign import (
     acceptance_of,
 )
 from metalforge.core import Row, SpecError
+from metalforge.lattice import observables
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.observables import Columns
@@ -131,9 +132,7 @@ class LatticePoint(PointChain):
         links = self.field.to_links()
         if not np.isfinite(links).all():
             return "its links are not finite"
-        from .precision import evaluate_again
-
-        again = evaluate_again(links, self.field.precision)
+        again = observables.evaluate_again(links, self.field.precision)
         row = self.run.log.columns["plaquette"][-1]
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from metalforge.campaign import Floats, OrderParameter, SizeLaw, Start, System, Theory, TheoryWords, WideWork
 from metalforge.core import ChainPlace, Measurements, SpecError
+from metalforge.lattice import observables
 from metalforge.lattice.actions import ACTIONS, Action
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, FermionSpec, HeatbathSpec, HmcSpec
@@ -228,20 +229,13 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def _derived_range(self) -> tuple[float, float]:
         """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""
-        hint = "\nhint: give `lattice.beta_min` and `lattice.beta_max`"
-        if self.has_other_theory:
-            raise SpecError(
-                f"with sea quarks or another action than wilson a range of beta must be given: it is not derived from "
-                f"N_t{hint}"
-            )
         temporal = sorted({dims[3] for dims in self.volumes})
-        if len(temporal) > 1:
-            raise SpecError(f"volumes must share one N_t for the range of beta to be derived. Got {temporal}{hint}")
-        found = derived_range(temporal[0])
+        found = None if self.has_other_theory or len(temporal) > 1 else derived_range(temporal[0])
         if found is None:
-            known = ", ".join(map(str, PUBLISHED))
             raise SpecError(
-                f"the range of beta is derived where couplings are published: N_t = {known}. Got {temporal[0]}{hint}"
+                "a range of beta is derived for action wilson without sea quarks, on volumes of one N_t whose coupling "
+                f"is published: {', '.join(map(str, PUBLISHED))}. Got N_t {temporal}, action {self.action} and "
+                f"{self.flavors} flavours\nhint: give `lattice.beta_min` and `lattice.beta_max`"
             )
         return found
 
@@ -344,9 +338,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
     def evaluated_again(self, shot: "Snapshot") -> tuple[str, dict[str, float]]:
         """Return how far S / V, P and |L| are from those of the links in higher precision."""
-        from .precision import evaluate_again
-
-        again = evaluate_again(shot.configuration, shot.precision)
+        again = observables.evaluate_again(shot.configuration, shot.precision)
         plaquette, loop = shot.measured["plaquette"], hypot(shot.measured["polyakov_re"], shot.measured["polyakov_im"])
         return again.precision, {
             "action": 6 * (1 - plaquette) - again.action_density,

@@ -34,14 +34,6 @@ def segments_of(spec: CampaignSpec, chain: ChainLog, *, complete: bool = False) 
     )
 
 
-def trajectories_of(state: CampaignState, dims: System) -> list[SegmentRows]:
-    """Return the trajectories of a box, in order of where they aimed, with the segments that `state.points` takes."""
-    complete = state.spec.running.deterministic
-    chosen = [c for c in state.chains.values() if c.system == dims and c.measured and not c.abandoned]
-    found = [segments_of(state.spec, c, complete=complete) for c in sorted(chosen, key=lambda c: (c.coordinate, c.id))]
-    return [rows for rows in found if rows.segments]
-
-
 class PlasmaAnalysis(Analysis):
     """Makes a curve or a crossing of segments."""
 
@@ -51,8 +43,12 @@ class PlasmaAnalysis(Analysis):
         return partial(observed_growth if spec.theory.target == "crossing" else observed_transport, rows)
 
     def rows(self, state: CampaignState, system: System) -> list[SegmentRows]:
-        """Return the trajectories of a box."""
-        return trajectories_of(state, system)
+        """Return the trajectories of a box, in order of where they aimed, that have segments."""
+        complete = state.spec.running.deterministic
+        chosen = [c for c in state.chains.values() if c.system == system and c.measured and not c.abandoned]
+        chosen.sort(key=lambda c: (c.coordinate, c.id))
+        found = [segments_of(state.spec, c, complete=complete) for c in chosen]
+        return [rows for rows in found if rows.segments]
 
     def judged(
         self, spec: CampaignSpec, rows: Sequence[SegmentRows], plan: PlannedPoints
