@@ -18,10 +18,8 @@ import numpy as np
 
 from experiments.chain_faults import FAULTS, FaultName, inject
 from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.gate import Gate
-from metalforge.campaign.running.ladder import PointLadder
-from metalforge.campaign.running.monitor import Monitor
+from metalforge.campaign.running.point import Tools
 from metalforge.campaign.spec import CampaignSpec, WarmUpPolicy
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Decided, Rows
@@ -112,8 +110,7 @@ class Gated:
         )
         warmup = WarmUpPolicy(early=False, longest=WARMUP, shortest=WARMUP)
         spec = CampaignSpec(seed=task.seed, theory=lattice, warmup=warmup)
-        engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup)
-        self._tools = Tools(spec=spec, files=chain_files(directory), monitor=monitor, engine=engine)
+        self._tools = Tools(spec=spec, files=chain_files(directory), engine=cpu_engine(threads=1))
         self._path = directory / "chain.h5"
         ends = Decided(what="warmup-ends", step=WARMUP, by="experiment", reason="as long as the longest")
         self._kept = ChainLog(
@@ -131,7 +128,7 @@ class Gated:
         """Go on from where `keep` was called last, with a new chain and a new gate."""
         self._log = self._kept.snapshot()
         self._point = LatticePoint(self._kept.snapshot(), self._tools, self._path)
-        self._held, self._gate = PointLadder([self._point]), Gate()
+        self._gate = Gate()
 
     def keep(self) -> None:
         """Write the chain to its file."""
@@ -140,16 +137,16 @@ class Gated:
 
     def block(self, fault: FaultName | None = None, rng: np.random.Generator | None = None, at: int = 0) -> str:
         """Make a block, with a fault before its update `at`; return the rule that flags it, if one does."""
-        self._held.begin(BLOCK, NEVER)
+        self._point.begin(BLOCK, NEVER)
         failed = None
         try:
             for n in range(BLOCK):
                 if fault is not None and rng is not None and n == at:
                     inject(self._point.run.chain, fault, rng)
-                self._held.update()
+                self._point.update()
         except ChainFaultError as error:
             failed = error
-        verdict = self._gate.judge(self._held, failed)
+        verdict = self._gate.judge(self._point, failed)
         return verdict.decisions[0].by.removeprefix("rule:") if verdict.again else ""
 
     def write(self) -> None:

@@ -14,10 +14,9 @@ import numpy as np
 from metalforge.campaign.chain_log import ChainLog
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.running.book import Book
-from metalforge.campaign.running.estimator import Estimator
+from metalforge.campaign.running.book import Book, Estimator
 from metalforge.campaign.running.graph import records_of
-from metalforge.campaign.running.orders import Block, Order, Volley
+from metalforge.campaign.running.orders import Answer, Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.spec import CampaignSpec, Running, Steering
 from metalforge.campaign.state import CampaignState, fold
@@ -69,7 +68,9 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
     number: dict[tuple[int, str], int] = {}
     while orders:
         asked = [
-            _Place(i, order, state.chains[order.chain]) for i, (state, wanted) in orders.items() for order in wanted
+            _Place(i, order, state.chains[order.chain])
+            for i, (state, wanted) in orders.items()
+            for _, order in wanted.values()
         ]
         fresh = [place for place in asked if place.key not in number]
         for place in fresh:
@@ -79,19 +80,21 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
         # The last visit of a budget may be shorter: its chain then goes on unseen, and is not asked for again.
         longest = max(place.order.until - place.log.measured for place in asked)
         measured = chains.advance([number[place.key] for place in asked], longest)
-        blocks: dict[int, list[Block]] = {}
+        made: dict[int, dict[int, Block]] = {}
         for k, place in enumerate(asked):
             segments = []
             at = place.log.rows
             if warm is not None and place.key in column:
-                segments.append(_segment("warmup", at, place, warm, column[place.key], WARM_UP))
+                segments.append(_segment("warmup", at, warm, column[place.key], WARM_UP))
                 at += WARM_UP
             rows = place.order.until - place.log.measured
-            segments.append(_segment("measure", at, place, measured, k, rows))
-            blocks.setdefault(place.campaign, []).append(_block(place, segments, at + rows))
+            segments.append(_segment("measure", at, measured, k, rows))
+            visit, chain = place.order.visit, place.log.id
+            block = Block(visit=visit, chain=chain, segments=segments, step=at + rows, done=True)
+            made.setdefault(place.campaign, {})[visit] = block
         for i in list(orders):
             try:
-                orders[i] = running[i].send(sorted(blocks[i], key=lambda block: block.visit))
+                orders[i] = running[i].send(made[i])
             except StopIteration as ended:
                 states[i] = ended.value
                 del orders[i]
@@ -110,10 +113,11 @@ class _Place(NamedTuple):
         return self.campaign, self.log.id
 
 
-_Step = tuple[CampaignState, list[Order]]
+_Wanted = dict[int, tuple[str, Order]]
+"""By visit: an order, and who has it."""
 
 
-def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState]:
+def _campaign(spec: CampaignSpec) -> Generator[tuple[CampaignState, _Wanted], dict[int, Block], CampaignState]:
     """Give orders, take the blocks that they gave, until the campaign stops; return its state."""
     ticks = count()
     opened = Opened(
@@ -126,42 +130,35 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         book,
         [Assignee(name, spec.theory.systems) for name in LANES],
         stop=lambda: "target" if target_met(book.state) else None,
-        estimate=Estimator(spec, book),
+        estimate=Estimator(book),
     )
     orders = _to_run(planner, planner.begin())
     while orders:
-        blocks = yield book.state, orders
-        orders = []
-        for block in blocks:
-            book.write(*records_of(block))
-            orders += _to_run(planner, planner.take(block))
+        made = yield book.state, orders
+        done, orders = sorted(orders.items()), {}
+        for visit, (substrate, _) in done:
+            answer = Answer(substrate=substrate, blocks=[made[visit]])
+            book.write(*records_of(answer, made[visit]))
+            orders |= _to_run(planner, planner.take(answer))
     stopped = planner.stopped_by or "exhausted"
     book.write(Finished(stopped_by=stopped, trajectories=book.state.trajectories, seconds=0.0))
     return book.state
 
 
-def _to_run(planner: Planner, volleys: Sequence[Volley]) -> list[Order]:
+def _to_run(planner: Planner, volleys: Sequence[Volley]) -> _Wanted:
     """Return the orders that run chains: chains have no lane here and are released at once."""
-    wanted = []
-    for order in (order for volley in volleys for order in volley.orders):
-        if order.release:
-            at = planner.state.chains[order.chain].rows
-            free = Block(visit=order.visit, chain=order.chain, substrate=order.substrate, step=at, released=True)
-            wanted += _to_run(planner, planner.take(free))
-        else:
-            wanted.append(order)
+    wanted: _Wanted = {}
+    for volley in volleys:
+        for order in volley.orders:
+            if order.release:
+                free = Block(visit=order.visit, chain=order.chain, held=False, released=True)
+                wanted |= _to_run(planner, planner.take(Answer(substrate=volley.substrate, blocks=[free])))
+            else:
+                wanted[order.visit] = volley.substrate, order
     return wanted
 
 
-def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, count: int) -> Segment:
+def _segment(phase: Phase, first: int, rows: ExactRows, k: int, count: int) -> Segment:
     plaquette, loop = (column[:count, k] for column in rows)
     columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
     return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
-
-
-def _block(place: _Place, segments: list[Segment], step: int) -> Block:
-    order = place.order
-    return Block(
-        visit=order.visit, chain=place.log.id, coordinate=place.log.coordinate, segments=segments,
-        step=step, done=True, digest="", seconds=0.0, substrate=order.substrate, chi=0.0,
-    )  # fmt: skip

@@ -38,12 +38,12 @@ def faults_at(planned, seed=0):
             return chain.update(**options)
         return update(chain, **options)
 
-    def taking(batch, chains=None, energies=()):
+    def taking(batch, chains=None):
         for chain in batch.chains if chains is None else chains:
             due = [(stream, step) for stream, step in left if stream == chain.spec.stream and step <= chain.step]
             for key in due:
                 inject(chain, left.pop(key), np.random.default_rng([seed, *key]))
-        take_up(batch, chains, energies)
+        take_up(batch, chains)
 
     Chain.update, ChainBatch.take_up = updating, taking
     try:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from metalforge.campaign.running.advising import PROFILE, on_device
+from metalforge.campaign.running.advice import PROFILE, on_device
 from metalforge.conductor.advisor import ConductorAdvisor
 from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.shipped import CONDUCTOR_11

@@ -72,16 +72,13 @@ if TYPE_CHECKING:
         system_text,
     )
     from .results import load, resume, run
+    from .running.acceptance import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
+    from .running.batches import Faults, PointBatch
     from .running.campaign import Campaign
-    from .running.equipment import Tools
-    from .running.ladder import PointLadder
-    from .running.lanes import ChainLane, check_room, engine_here, lanes_here
-    from .running.machines import Machines, StopFlag
-    from .running.monitor import WarmUpVerdict
-    from .running.orders import Block, Snapshot, Volley, stage_of
-    from .running.point import NOTHING, PointChain, Unsound
-    from .running.rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
-    from .running.together import Faults, LadderBatch
+    from .running.lanes import ChainLane, Machines, StopFlag, check_room, engine_here, lanes_here
+    from .running.monitor import WarmUpVerdict, is_due
+    from .running.orders import Answer, Snapshot, stage_of
+    from .running.point import NOTHING, PointChain, Tools, Unsound
     from .spec import (
         Budget,
         CampaignSpec,

@@ -28,9 +28,8 @@ from metalforge.core import (
 )
 
 from .chain_log import ChainLog
-from .running.equipment import Tools
-from .running.monitor import WarmUpVerdict
-from .running.point import PointChain, Unsound
+from .running.monitor import is_due
+from .running.point import PointChain, Tools, Unsound
 from .theory import Configuration, Place, Theory
 
 BEGIN = 1 << 63
@@ -151,7 +150,6 @@ class ArrayPoint(PointChain):
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         theory = tools.spec.theory
-        self.telling = theory.columns()[0]
         place = Place(known.system, known.coordinate, known.start)
         self._address = ChainAddress(theory, place, tools.spec.seed, known.stream)
         super().__init__(known, tools, checkpoint)
@@ -166,10 +164,8 @@ class ArrayPoint(PointChain):
         """End the warm-up where that was decided, or may be decided now."""
         if self._is_decided("updates"):
             return
-        if self.rows > self._known.rows and self._tools.monitor.due(self.run.warmup.done):
-            verdict: WarmUpVerdict = self._tools.monitor.look(*self.theory.warmup_columns(self.run.log.columns))
-            if verdict.ends:
-                self._end(verdict)
+        if self.rows > self._known.rows and is_due(self._spec.warmup, self.run.warmup.done):
+            self._end_if_settled(self.run.log.columns)
 
     def _second(self) -> Row:
         return self.run.again()
@@ -177,10 +173,6 @@ class ArrayPoint(PointChain):
     def digest(self) -> str:
         """Identify the configuration."""
         return self.run.digest()
-
-    def repeats(self, columns: Mapping[str, Sequence[float]]) -> int | None:
-        """Return nothing: rows of few discrete values come again in sound chains."""
-        return None
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
         """Report nothing: of arrays of any theory no rule is known."""

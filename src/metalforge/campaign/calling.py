@@ -12,11 +12,11 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import ENAMETOOLONG, ENOENT
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -36,7 +36,6 @@ CONNECT_S, ANSWER_S = 5.0, 180.0
 What: TypeAlias = Literal["pause", "resume", "stop", "extend", "steerer", "system", "coupling", "remove", "rewire"]
 Door: TypeAlias = Literal["python", "command line", "page"]
 Screening: TypeAlias = Literal["before", "beside", "auto"]
-Number = TypeVar("Number", int, float)
 FIELDS: Mapping[What, tuple[str, ...]] = {
     "pause": (),
     "resume": (),
@@ -77,11 +76,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """What it asks for as `metalforge resume` does; raises where a field is not what it must be."""
         asked, what = self.asked, self.what
         if what == "extend":
-            return Extension(
-                seconds=_number(asked, "seconds", float),
-                trajectories=_number(asked, "trajectories", int),
-                target_error=_number(asked, "target_error", float),
-            )
+            try:
+                return msgspec.convert(asked, Extension, strict=False)
+            except msgspec.ValidationError as error:
+                raise SpecError(f"`extend` wants numbers. Got {asked}: {error}") from None
         if what == "system":
             return Extension(systems=(system_of("system", asked["system"]),))
         if what == "coupling":
@@ -109,16 +107,6 @@ def _flag(asked: Mapping[str, str], name: str) -> bool:
     if (text := asked.get(name, "no")) not in ("yes", "no"):
         raise SpecError(f"`{name}` must be yes or no. Got {text!r}")
     return text == "yes"
-
-
-def _number(asked: Mapping[str, str], name: str, kind: Callable[[str], Number]) -> Number | None:
-    if name not in asked:
-        return None
-    try:
-        return kind(asked[name])
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise SpecError(f"`{name}` must be {wanted}. Got {asked[name]!r}") from None
 
 
 def command(directory: Path | str, what: str, *, through: Door = "python", **asked: object) -> CommandAnswer:

@@ -4,8 +4,7 @@ One is added by a line of `ORDERINGS`, and where its lanes are new by a function
 the spec, the command line, `auto` and the graph follow from there. A spec may say the letter or the name.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -28,7 +27,7 @@ class Assignee(NamedTuple):
     """
 
     substrate: str
-    systems: Volumes
+    systems: Volumes = ()
     follows: System | None = None
     sites: int = 0
     bits: str = ""
@@ -41,18 +40,6 @@ class Assignee(NamedTuple):
     def share(self, system: System) -> float:
         """Return the part of the substrate that a chain keeps busy."""
         return 1 / max(-(-self.sites // prod(system)), 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
-    """One ordering on this machine: its lanes, what is checked and where, whether it screens and may sleep."""
-
-    ordering: str
-    lanes: tuple[Assignee, ...]
-    checks: Checks = "none"
-    checker: str | None = None
-    screens: bool = True
-    sleeps: bool = False
 
 
 def _first_produces(systems: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
@@ -133,26 +120,32 @@ def ordering_of(text: str) -> str:
     return names[text]
 
 
-def arrange(ordering: str, systems: Volumes, sites: Mapping[str, int]) -> Arrangement:
-    """Return an ordering over logical substrates, in the order of preference; with one only, they share it.
+class Arrangement(NamedTuple):
+    """One ordering on this machine: its lanes, where it checks, and whether it has a screen."""
 
-    `sites` says of each how many keep it busy; 0 where it runs a chain at a time.
+    ordering: Ordering
+    lanes: tuple[Assignee, ...]
+    checker: str | None
+    screens: bool
+
+
+def arrange(ordering: str, systems: Volumes, found: Sequence[Assignee]) -> Arrangement:
+    """Return an ordering over the lanes that there are, in the order of preference; with one only, they share it.
+
+    Lanes may have systems of their own, which they run; a name that the ordering makes up is on the first lane.
     """
     chosen = ORDERINGS[ordering]
-    substrates = tuple(sorted(sites, key=lambda name: sites[name] > 0) if chosen.wide_last else sites)
+    if chosen.wide_last:
+        found = sorted(found, key=lambda lane: lane.sites > 0)
     if len(systems) < chosen.systems:
         raise SpecError(
             f"ordering {ordering} wants {chosen.systems} systems, of which the first is the one that the result is "
             f"quoted for. Got {len(systems)}"
         )
-    return Arrangement(
-        ordering=ordering,
-        lanes=tuple(
-            who._replace(sites=sites.get(who.substrate, sites[substrates[0]]))
-            for who in chosen.lanes(systems, substrates)
-        ),
-        checks=chosen.checks,
-        checker=None if chosen.checks == "none" else substrates[1 % len(substrates)],
-        screens=chosen.screens,
-        sleeps=chosen.sleeps,
-    )
+    known = {lane.substrate: lane for lane in found}
+    lanes = []
+    for who in chosen.lanes(systems, tuple(known)):
+        on = known.get(who.substrate, found[0]._replace(systems=()))
+        lanes.append(who._replace(systems=on.systems or who.systems, sites=on.sites, bits=on.bits))
+    checker = None if chosen.checks == "none" else found[1 % len(found)].substrate
+    return Arrangement(chosen, tuple(lanes), checker, chosen.screens)

@@ -14,7 +14,7 @@ import msgspec
 
 from metalforge.core import SpecError, UnknownNameError, load_files, load_named_files, opened, plugin_folder
 
-from .orderings import AUTO, arrange, ordering_of
+from .orderings import AUTO, Assignee, arrange, ordering_of
 from .steerers import SystemScan, find_steerer
 from .steerers.peak_prior import PeakPrior
 from .store.chain_files import check_address
@@ -182,7 +182,7 @@ class CampaignSpec(SpecTable, frozen=True, kw_only=True):
         if self.running.deterministic and self.ordering == AUTO:
             raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
         if self.ordering != AUTO:
-            arrange(self.ordering, self.theory.systems, {"cpu:0": 0})  # says what it misses
+            arrange(self.ordering, self.theory.systems, [Assignee("cpu:0")])  # says what it misses
         if budget.target_of == "infinite" and len(on_the_line(self)) < 2:
             raise SpecError(
                 '`budget.target_of = "infinite"` wants two systems at least on one line'

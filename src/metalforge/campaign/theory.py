@@ -41,10 +41,9 @@ if TYPE_CHECKING:  # a spec is read without loading what runs and judges it
     from .chain_log import ChainLog
     from .findings import Analysis
     from .report.parts import Report
-    from .running.equipment import Tools
+    from .running.batches import PointBatch
     from .running.orders import Snapshot
-    from .running.point import PointChain
-    from .running.together import LadderBatch
+    from .running.point import PointChain, Tools
     from .spec import CampaignSpec
 
 GROUP = "metalforge.theories"
@@ -290,7 +289,7 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
 
         return ArrayPoint(known, tools, checkpoint)
 
-    def batch(self, members: Sequence[Any]) -> "LadderBatch":
+    def batch(self, members: Sequence[Any]) -> "PointBatch":
         """Return room for chains of one kind, those of `members` and as many others, that move at once."""
         raise self._lacks("batch")
 

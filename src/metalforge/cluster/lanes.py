@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Self
 
-from metalforge.campaign import Block, ChainLane, System, Volley
+from metalforge.campaign import Answer, ChainLane, System
 from metalforge.core import MeterUnavailableError, PlacementError, Quantity, SubstrateInfo
 from metalforge.native import BatchEngine, cpu_engine
-from metalforge.pipeline import Connection, Emit, Item, Outputs, ProcessHost, StageCrashError, StageSpec, encode_state
+from metalforge.pipeline import Connection, Item, Outputs, ProcessHost, StageCrashError, StageSpec, encode_state
 from metalforge.substrates import discover
 
 
@@ -140,16 +140,7 @@ class LaneHost(ProcessHost):
                 if self._stopping:
                     raise
                 self._gone = str(gone.__cause__ or gone)
-        volley: Volley = item.payload
-        last = len(volley.orders) - 1
-        answers = [
-            Block(visit=order.visit, chain=order.chain, substrate=self._substrate, lost=self._gone, more=last - i)
-            for i, order in enumerate(volley.orders)
-        ]
-        return [
-            Emit(block, header={"chi": 0.0, "coordinate": 0.0, "done": False, "rows": 0}, chain=block.chain)
-            for block in answers
-        ]
+        return [Answer(substrate=self._substrate, lost=self._gone)]
 
     def finish(self) -> Outputs:
         """Let the producer write its chains to their files, where there is one."""

@@ -81,7 +81,7 @@ class LaneConnection(RayConnection):
             node.disk = error.errno
             raise self._failed(first_line(error)) from error
         node.heard = time.monotonic()
-        if verb == "step" and self._machines.fixed and any(made.header.get("rows") for made in result):
+        if verb == "step" and self._machines.fixed and any(block.segments for made in result for block in made.blocks):
             self._machines.failures[self._lane] = 0  # a lane that is moved about counts its failures in a row
         return result
 

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from metalforge import native
-from metalforge.campaign import Block, CampaignSpec, chain_files, check_room, lanes_here
+from metalforge.campaign import CampaignSpec, chain_files, check_room, lanes_here
 from metalforge.core import EnergyMeter, Quantity, SubstrateInfo
-from metalforge.pipeline import Emit, StageServer, first_line, portable
+from metalforge.pipeline import StageServer, first_line, portable
 from metalforge.substrates import discover
 
 from .lanes import LaneFacts, facts_of
@@ -109,7 +109,7 @@ class NodeWorker:
             made = thread.submit(server.do, verb, arguments).result()
             if verb == "step" and self._leaving:
                 thread.submit(server.do, "finish", ()).result()
-                made = [_lost(one, self._leaving) for one in made]
+                made = [replace(one, lost=self._leaving) for one in made]
         except Exception as error:
             if (number := system_error(error)) in DISK:
                 raise OSError(number, first_line(error)) from error
@@ -140,10 +140,3 @@ def system_error(error: BaseException | None) -> int:
             return error.errno
         error = error.__cause__
     return 0
-
-
-def _lost(made: Any, reason: str) -> Any:
-    """Return what a producer made, with the word that its lane is given up."""
-    if isinstance(made, Emit) and isinstance(made.payload, Block):
-        return made._replace(payload=replace(made.payload, lost=reason))
-    return made

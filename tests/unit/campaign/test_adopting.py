@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from metalforge import campaign
 from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.running.advice import HEAD, RULE
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.expecting import HEAD, RULE
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.campaign.state import PEAK_PRIOR
 from metalforge.cli.main import app

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from metalforge.campaign.calling import SOCKET, ControlError, address_in, command
 from metalforge.campaign.extending import Extension
-from metalforge.campaign.running import listening
+from metalforge.campaign.running import controls
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, load_spec
 from metalforge.campaign.state import fold
@@ -210,7 +210,7 @@ def test_a_campaign_is_extended_while_it_runs(shared):
         ("extend", {"seconds": "much"}, "seconds"),
         ("extend", {"seconds": "-1"}, "positive"),
         ("extend", {"seconds": "nan"}, "positive"),
-        ("extend", {"trajectories": "1.5"}, "whole"),
+        ("extend", {"trajectories": "1.5"}, "1.5"),
         ("extend", {"target_error": "inf"}, "target_error"),
         ("steerer", {"name": "<b>nobody"}, "unknown steerer"),
         ("steerer", {"name": LONG.steering.steerer}, "already"),
@@ -253,7 +253,7 @@ def test_a_line_that_is_no_command_is_answered_and_harms_nobody(shared, line):
 
 
 def test_callers_that_say_nothing_or_do_not_wait_hold_nobody_up(shared, monkeypatch):
-    monkeypatch.setattr(listening, "LINE_S", 0.1)
+    monkeypatch.setattr(controls, "LINE_S", 0.1)
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as gone:
         with address_in(shared.directory) as address:
             silent.connect(address)
@@ -265,10 +265,10 @@ def test_callers_that_say_nothing_or_do_not_wait_hold_nobody_up(shared, monkeypa
 
 
 def test_a_socket_closes_with_a_silent_caller_and_a_command_that_is_never_answered(tmp_path, monkeypatch):
-    monkeypatch.setattr(listening, "LINE_S", 600.0)
-    monkeypatch.setattr(listening, "DONE_S", 600.0)
+    monkeypatch.setattr(controls, "LINE_S", 600.0)
+    monkeypatch.setattr(controls, "DONE_S", 600.0)
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as asking:
-        commands = listening.CommandSocket(tmp_path)
+        commands = controls.CommandSocket(tmp_path)
         with address_in(tmp_path) as address:
             silent.connect(address)
             asking.connect(address)
@@ -279,8 +279,8 @@ def test_a_socket_closes_with_a_silent_caller_and_a_command_that_is_never_answer
         closing.start()
         closing.join(60)
         assert not closing.is_alive()
-        assert listening.OVER in asking.makefile().read()
-        assert listening.OVER in silent.makefile().read()
+        assert controls.OVER in asking.makefile().read()
+        assert controls.OVER in silent.makefile().read()
 
 
 def test_the_screen_is_where_somebody_says_and_stays_there(shared):

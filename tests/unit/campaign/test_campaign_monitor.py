@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.running.monitor import LOOK_EVERY, Monitor
+from metalforge.campaign.running.monitor import LOOK_EVERY, is_due, verdict_on
 from metalforge.campaign.spec import WarmUpPolicy
 
 POLICY = WarmUpPolicy(longest=300, shortest=40, safety=2.0)
@@ -20,9 +20,9 @@ def relaxing(tau, n, seed, noise=0.05):
     return np.exp(-np.arange(n) / tau) + wander
 
 
-def ended(monitor, plaquette, loop):
+def ended(plaquette, loop):
     for n in range(1, len(plaquette) + 1):
-        if monitor.due(n) and monitor.look(plaquette[:n], loop[:n]).ends:
+        if is_due(POLICY, n) and verdict_on(POLICY, plaquette[:n], loop[:n]).ends:
             return n
     return len(plaquette)
 
@@ -32,7 +32,7 @@ def test_the_rule_waits_for_the_slower_of_both_series(tau):
     ends = []
     for seed in range(20):
         fast, slow = relaxing(2.0, 300, seed), relaxing(tau, 300, 1000 + seed)
-        ends.append(ended(Monitor(POLICY), fast, slow))
+        ends.append(ended(fast, slow))
     # What is left of the relaxation when the warm-up ends is far below the noise of one measurement.
     left = np.exp(-np.array(ends) / tau)
     assert np.mean(left > 0.05) <= 0.1
@@ -40,8 +40,7 @@ def test_the_rule_waits_for_the_slower_of_both_series(tau):
 
 
 def test_looks_are_rare_and_none_comes_before_the_shortest_warm_up():
-    monitor = Monitor(POLICY)
-    looks = [n for n in range(200) if monitor.due(n)]
+    looks = [n for n in range(200) if is_due(POLICY, n)]
     assert looks[0] == POLICY.shortest
     assert set(np.diff(looks)) == {LOOK_EVERY}
-    assert not any(Monitor(msgspec.structs.replace(POLICY, early=False)).due(n) for n in range(400))
+    assert not any(is_due(msgspec.structs.replace(POLICY, early=False), n) for n in range(400))

@@ -9,15 +9,13 @@ import pytest
 from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.result import Results
 from metalforge.campaign.running import campaign as campaigns
-from metalforge.campaign.running import pool as pools
+from metalforge.campaign.running import producer as producers
+from metalforge.campaign.running.batches import Together
+from metalforge.campaign.running.book import write_estimates
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.running.equipment import Tools
-from metalforge.campaign.running.estimator import write_estimates
-from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Order, Volley
-from metalforge.campaign.running.pool import ChainPool
-from metalforge.campaign.running.producer import Producer
-from metalforge.campaign.running.together import Together
+from metalforge.campaign.running.point import Tools
+from metalforge.campaign.running.producer import ChainPool, Producer
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Assigned, Migrated
@@ -174,16 +172,14 @@ def brief(tmp_path):
 
 
 def tools(directory):
-    return Tools(
-        spec=ROUNDS, files=chain_files(directory), monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1)
-    )
+    return Tools(spec=ROUNDS, files=chain_files(directory), engine=cpu_engine(threads=1))
 
 
 @pytest.fixture
 def pool(tmp_path, brief):
     """The chains of a producer, with one that was taken up."""
     pool = ChainPool(tools(tmp_path / "run"))
-    pool.open([brief])
+    pool.open(brief)
     return pool
 
 
@@ -195,32 +191,29 @@ def move(chain, updates):
 
 
 def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief, tmp_path):
-    stays = pool.take("c0000")
+    stays = pool.held["c0000"]
     move(stays, 30)
-    assert pool.release("c0000") == 30
-    assert "c0000" not in pool
+    assert pool.save(stays)
     other = ChainPool(tools(tmp_path / "run"))
-    other.open([brief])
-    moved = other.take("c0000")
+    moved = other.open(brief)
     moved.take_segments()  # what the journal has by now; the brief is from before
-    assert moved.points[0].digest() == stays.points[0].digest()
+    assert moved.digest() == stays.digest()
     for chain in (stays, moved):
         move(chain, 30)
-    assert moved.points[0].digest() == stays.points[0].digest()
+    assert moved.digest() == stays.digest()
     assert moved.rows == stays.rows == 60
 
 
 def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief, tmp_path):
     """A process that is killed between the checkpoint and the journal: the end of the warm-up is not forgotten."""
-    chain = pool.take("c0000")
+    chain = pool.held["c0000"]
     move(chain, 100)
-    assert chain.points[0].measured > 0
-    (made,) = chain.points[0].take_decisions()
-    pool.save("c0000")
-    again = ChainPool(tools(tmp_path / "run"))
-    again.open([brief])
-    assert again.take("c0000").rows == chain.rows
-    assert again.take("c0000").points[0].take_decisions() == [made]
+    assert chain.measured > 0
+    ((made,), _) = chain.take_told()
+    pool.save(chain)
+    again = ChainPool(tools(tmp_path / "run")).open(brief)
+    assert again.rows == chain.rows
+    assert again.take_told() == ([made], [])
 
 
 def test_chains_that_move_are_released_by_the_one_before_and_the_journal_says_so(tmp_path):
@@ -239,9 +232,8 @@ def test_chains_that_move_are_released_by_the_one_before_and_the_journal_says_so
 def test_checkpoints_take_no_more_than_their_share_of_the_time(pool, brief, monkeypatch):
     """A save that takes a second is made at most every twenty seconds of a chain's time."""
     now = [0.0]
-    monkeypatch.setattr(pools.time, "monotonic", lambda: now[0])
-    pool.open([brief])
-    chain = pool.take("c0000")
+    monkeypatch.setattr(producers.time, "monotonic", lambda: now[0])
+    chain = pool.open(brief)
     move(chain, 1)
     saves = []
     save = type(chain).save
@@ -254,7 +246,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(pool, brief, monk
     monkeypatch.setattr(type(chain), "save", slow)
     for _ in range(400):
         now[0] += 0.5
-        pool.keep("c0000")
+        pool.keep(chain)
     assert len(saves) >= 5
     assert len(saves) * 1.0 <= 0.06 * now[0]
 
@@ -303,8 +295,8 @@ def test_a_chain_that_fails_is_given_up_once_and_the_campaign_goes_on(tmp_path, 
 def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
     """After a crash the orders that were waiting each come again with a brief: the first takes the chain up."""
     producer = Producer(tools(tmp_path / "run"), "cpu:0", stopping=lambda: False)
-    order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", known=(brief,))
-    first, second = (producer.step(None, Volley((order,)))[1][0].payload for _ in range(2))
+    order = Order(visit=0, chain="c0000", updates=10, until=100, known=brief)
+    first, second = (producer.step(None, Volley("cpu:0", (order,)))[1][0].blocks[0] for _ in range(2))
     assert (first.segments[0].first, first.step) == (0, 10)
     assert (second.segments[0].first, second.step) == (10, 20)
     assert first.took

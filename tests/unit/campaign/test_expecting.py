@@ -10,9 +10,9 @@ from metalforge.campaign.findings import finding
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.result import Results
+from metalforge.campaign.running.advice import HEAD, READ, RULE, SURE, USER, PeakPriors
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.expecting import HEAD, READ, RULE, SURE, USER, PeakPriors
-from metalforge.campaign.running.suggestions import AskAhead
+from metalforge.campaign.running.steering import AskAhead
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
@@ -252,7 +252,7 @@ def test_visits_that_are_decided_together_are_compared_in_order_of_beta():
     ahead = AskAhead(3)
     found = [ahead.next(SMALL, steerer, [], state) for _ in range(3)]
     assert [one.found.coordinate for one in found] == places
-    assert [one.baseline.coordinate for one in found] == places
+    assert [one.without[0].coordinate for one in found] == places
 
 
 def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():

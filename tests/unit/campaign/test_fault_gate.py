@@ -157,15 +157,15 @@ def test_a_witness_that_errs_costs_no_row(sound, tmp_path, monkeypatch):
 def test_a_fault_that_a_witness_meets_first_is_a_fault_of_its_chain(sound, tmp_path, monkeypatch):
     """Links are spoiled between two blocks; the first update of the next one is made twice."""
     monkeypatch.setattr(point.PointChain, "witness_every", 30)
-    begin_block, spoiled = point.PointChain.begin_block, []
+    begin, spoiled = point.PointChain.begin, []
 
-    def spoil(chain):
+    def spoil(chain, *order):
         if chain.id == "c0000" and chain.rows >= 60 and chain.run.phase == "measure" and not spoiled:
             spoiled.append(chain.rows)
             inject(chain.run.chain, "nan", np.random.default_rng(1))
-        begin_block(chain)
+        begin(chain, *order)
 
-    monkeypatch.setattr(point.PointChain, "begin_block", spoil)
+    monkeypatch.setattr(point.PointChain, "begin", spoil)
     state = run(SPEC, tmp_path / "run")
     assert len(spoiled) == 1
     assert state.digest() == sound.digest()

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from metalforge import campaign
 from metalforge.campaign.report.decisions import MEASURED, NO_DECISION, decision_counts, why_not
+from metalforge.campaign.running.advice import PeakPriors
 from metalforge.campaign.running.campaign import JOURNAL
-from metalforge.campaign.running.expecting import PeakPriors
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.campaign.state import PEAK_PRIOR, fold
 from metalforge.campaign.store.journal import Journal

@@ -20,7 +20,7 @@ from metalforge.campaign.running import planner
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.graph import Check
 from metalforge.campaign.running.producer import Producer
-from metalforge.campaign.running.sleeping import predictive_variance, reason_to_wake
+from metalforge.campaign.running.steering import predictive_variance, reason_to_wake
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
@@ -381,7 +381,7 @@ def test_chains_of_the_same_decisions_have_the_same_bits(tmp_path):
 
 def test_the_topology_is_typed(runs):
     graph = runs["C"].graphs[-1].graph
-    with pytest.raises(GraphError, match=r"Block.*Volley"):
+    with pytest.raises(GraphError, match=r"Answer.*Volley"):
         Pipeline(Edits().add_edge("screen", "produce-cpu.0", Bounded(1), feedback=True).apply(graph))
 
 

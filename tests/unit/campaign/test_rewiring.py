@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.running import rewiring
+from metalforge.campaign.running import acceptance, screen
+from metalforge.campaign.running.book import Estimator
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.running.orders import Block
-from metalforge.campaign.running.planner import Planner
+from metalforge.campaign.running.orders import Answer, Block
+from metalforge.campaign.running.planner import QUEUE, Planner
 from metalforge.campaign.running.screen import Screen
 from metalforge.campaign.spec import Budget, Running, Steering, WarmUpPolicy
 from metalforge.lattice.campaign import Lattice
@@ -43,13 +44,13 @@ def in_time(monkeypatch):
     """Set when the screen keeps up: before, it takes a fifth of a second for a block."""
     gate, seen = threading.Event(), Screen.seen
 
-    def slow(screen, block, *, unread=False):
+    def slow(self, part, *, unread=False):
         if not unread:
             gate.wait(0.2)
-        return seen(screen, block, unread=unread)
+        return seen(self, part, unread=unread)
 
     monkeypatch.setattr(Screen, "seen", slow)
-    monkeypatch.setattr(rewiring, "WINDOW_S", 0.4)
+    monkeypatch.setattr(screen, "WINDOW_S", 0.4)
     return gate
 
 
@@ -87,16 +88,16 @@ def test_a_slow_screen_leaves_the_way_and_comes_back(tmp_path, in_time, isolatio
     spec = msgspec.structs.replace(LONG, running=msgspec.structs.replace(LONG.running, isolation=isolation))
 
     def goes_on(state):
-        moves = len(decided(state, rewiring.SCREEN))
+        moves = len(decided(state, screen.SCREEN))
         if moves == 1:
             in_time.set()
         return moves < 2
 
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = run_while(campaign, goes_on)
-    left, back = decided(state, rewiring.SCREEN)
+    left, back = decided(state, screen.SCREEN)
     assert (left.what, "beside" in left.done) == ("rewired", True)
-    assert left.value >= left.baseline == rewiring.FULL
+    assert left.value >= left.baseline == screen.FULL
     assert "in the way" in back.done
     check_rows(state)
     assert any(log.flagged for log in state.chains.values())
@@ -110,7 +111,7 @@ def test_nothing_is_rewired_where_that_is_not_wanted(tmp_path, in_time):
     spec = msgspec.structs.replace(LONG, running=running, budget=Budget(seconds=0.8))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
-    assert not decided(state, rewiring.SCREEN)
+    assert not decided(state, screen.SCREEN)
     assert len(next(iter(state.chains.values())).screened) > 0
 
 
@@ -119,14 +120,14 @@ def test_a_chain_whose_trajectories_are_refused_begins_again_with_finer_steps(tm
     spec = msgspec.structs.replace(COARSE, running=msgspec.structs.replace(COARSE.running, deterministic=deterministic))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
-    given_up = [d for d in decided(state, rewiring.ACCEPTANCE) if d.what == "abandoned"]
+    given_up = [d for d in decided(state, acceptance.ACCEPTANCE) if d.what == "abandoned"]
     assert given_up
     for decision in given_up:
         chain = state.chains[decision.chain]
         accepted, steps = (chain.columns[name].array(chain.warmup) for name in ("accepted", "n_steps"))
-        assert decision.value < rewiring.LEAST_ACCEPTANCE == decision.baseline
+        assert decision.value < acceptance.LEAST_ACCEPTANCE == decision.baseline
         assert decision.value in [
-            accepted[i - rewiring.TRIED : i].mean() for i in range(rewiring.TRIED, len(steps) + 1)
+            accepted[i - acceptance.TRIED : i].mean() for i in range(acceptance.TRIED, len(steps) + 1)
         ]
         assert len(set(steps)) == 1  # nothing is tuned in a measurement
         assert chain.id not in {point.chain for point in state.points(chain.system)}
@@ -179,10 +180,10 @@ def test_a_slow_screen_and_coarse_steps_at_once(tmp_path, in_time):
     ) as campaign:
         state = run_while(
             campaign,
-            lambda state: not (decided(state, rewiring.SCREEN) and any(visit.instead_of for visit in state.visits)),
+            lambda state: not (decided(state, screen.SCREEN) and any(visit.instead_of for visit in state.visits)),
         )
     check_rows(state)
-    assert {d.by for d in state.decisions} >= {rewiring.SCREEN, rewiring.ACCEPTANCE}
+    assert {d.by for d in state.decisions} >= {screen.SCREEN, acceptance.ACCEPTANCE}
 
 
 @pytest.mark.chaos
@@ -200,7 +201,7 @@ def test_a_lane_with_room_takes_over_what_waits_elsewhere(tmp_path, monkeypatch)
     with Campaign.resume(tmp_path / "run") as campaign:
         state = run_while(campaign, lambda state: "cpu:0" not in {one.target for one in state.migrations})
     assert state.trajectories > before.trajectories
-    (first, *_) = decided(state, rewiring.QUEUE)
+    (first, *_) = decided(state, QUEUE)
     assert (first.what, first.done.rpartition(" ")[2]) == ("rewired", "cpu:0")
     assert first.chain in {one.chain for one in state.migrations}
     check_rows(state)
@@ -210,17 +211,21 @@ def test_a_chain_that_is_abandoned_while_another_lane_takes_its_visit_over_is_no
     systems = QUICK.theory.volumes
     lanes = [Assignee("cpu:0", systems), Assignee("cpu:1", systems)]
     with Campaign.open(msgspec.structs.replace(QUICK, budget=Budget(trajectories=5000)), tmp_path / "run") as campaign:
-        planner = Planner(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=lambda: None)
-        order = next(order for volley in planner.begin() for order in volley.orders if order.substrate == "cpu:0")
+        planner = Planner(campaign.spec, campaign.book, lanes, stop=lambda: None, estimate=Estimator(campaign.book))
+        (order,) = next(volley.orders for volley in planner.begin() if volley.substrate == "cpu:0")
         other = planner.lanes[1]
         other.visits[order.visit] = campaign.state.visits[order.visit]
         other.waiting.append(order.visit)
-        (release,) = planner._order(order.visit, other)
-        assert (release.substrate, release.release) == ("cpu:0", True)
-        about = {"visit": order.visit, "chain": order.chain, "substrate": "cpu:0"}
-        planner.take(Block(**about, done=True, fault="its rows cannot be reproduced"))
+        planner._order(order.visit, other)
+        (release,) = planner.lanes[0].outbox
+        assert release.release
+
+        def take(**said):
+            return planner.take(Answer(substrate="cpu:0", blocks=[Block(visit=order.visit, chain=order.chain, **said)]))
+
+        take(done=True, fault="its rows cannot be reproduced")
         assert campaign.state.chains[order.chain].abandoned
-        volleys = planner.take(Block(**about, released=True))
+        volleys = take(held=False, released=True)
         assert order.chain not in {follows.chain for volley in volleys for follows in volley.orders}
         assert order.visit not in other.visits
         assert order.visit not in other.waiting

@@ -6,9 +6,10 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from metalforge.campaign.running import producer, sampling
+from metalforge.campaign.running import graph as graphs
+from metalforge.campaign.running import producer
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.sampling import Sampler, topology_of
+from metalforge.campaign.running.graph import Sampler, topology_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import (
@@ -38,7 +39,7 @@ def records(tmp_path_factory):
     """The journal of a campaign of a second with a sample at every look, and blocks that end after 3 ms."""
     directory = tmp_path_factory.mktemp("sampled") / "run"
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(sampling, "SAMPLE_S", 0.0)
+        changed.setattr(graphs, "SAMPLE_S", 0.0)
         changed.setattr(producer, "LONGEST_S", 0.003)
         with Campaign.open(SAMPLED, directory) as campaign:
             campaign.run()

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from metalforge.campaign.report.decisions import otherwise
+from metalforge.campaign.running.advice import CheapLengths
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.running.lengths import Lengths
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.conductor import advisor
 from metalforge.conductor.scores import TestedKind
@@ -61,7 +61,7 @@ def test_the_shipped_head_reads_a_length_off_a_first_frame_and_is_not_asked_abou
     first = next(iter(state.chains.values()))
     place = ChainPlace(QUENCHED.theory.volumes[0], 4.8, first.start)
     with QUENCHED.theory.advisor() as asked:
-        lengths = Lengths(QUENCHED.warmup.cheap, asked)
+        lengths = CheapLengths(QUENCHED.warmup.cheap, asked)
         monkeypatch.setattr(advisor, "shipped_scores", lambda layout: shown(True))
         assert 1 <= lengths.cheap(state, place, 15, 9) <= 20
         monkeypatch.setattr(advisor, "shipped_scores", lambda layout: shown(True, tested=False))

@@ -145,19 +145,20 @@ def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card, sp
 @pytest.mark.chaos
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_orders_grow_where_volleys_are_short_and_not_by_the_clock(tmp_path, card, monkeypatch, deterministic):
-    seen, rows_of = [], Producer._blocks
+    seen, block_of = [], Producer._block
 
-    def blocks_of(self, *arguments):
-        seen.extend(blocks := rows_of(self, *arguments))
-        return blocks
+    def made(self, *arguments):
+        seen.append(block := block_of(self, *arguments))
+        return block
 
-    monkeypatch.setattr(Producer, "_blocks", blocks_of)
+    monkeypatch.setattr(Producer, "_block", made)
     monkeypatch.setattr(producer_lane, "VOLLEY_S", 1e9)
     monkeypatch.setattr(Lattice, "wide", WideWork(16, 64, visit=4))
     running = msgspec.structs.replace(CARD, deterministic=deterministic, block=10)
     spec = msgspec.structs.replace(WIDE, running=running, steering=Steering(visit=60, initial=4))
     state = run(spec, tmp_path / "run")
-    assert max(block.rows for block in seen) == (16 if deterministic else 64)
+    rows = [sum(len(s.columns["plaquette"]) for s in block.segments) for block in seen]
+    assert max(rows) == (16 if deterministic else 64)
     check_links(state)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from metalforge.campaign import load
 from metalforge.campaign.report.spec_text import spec_text
-from metalforge.campaign.running.estimator import Estimator
+from metalforge.campaign.running.book import Estimator
 from reference.command_line import call
 from reference.small_campaigns import ROUNDS
 

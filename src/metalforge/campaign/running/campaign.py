@@ -46,23 +46,17 @@ from metalforge.campaign.view import View, view_of
 from metalforge.core import ChainFaultError, Closing, EnergyMeter, InternalError, SpecError, checked_out_commit, naming
 from metalforge.pipeline import DeadlockError, PipelineError
 
-from .advising import PROFILE, note_heads, note_trouble, observer, on_device, open_advisor
-from .book import Book
+from .advice import PROFILE, note_heads, observer, on_device, open_advisor
+from .book import Book, EnergyNotes, Estimator, write_estimates
 from .controls import Controls
-from .equipment import Tools
-from .estimator import Estimator, write_estimates
-from .graph import build_graph, silicon_of
-from .lanes import ChainLane, arranged, producer_here
-from .machines import Machines
-from .monitor import Monitor
-from .notes import EnergyNotes, note_engines
+from .graph import Sampler, build_graph, silicon_of
+from .lanes import ChainLane, Machines, arranged, producer_here
 from .opening import check_bits, edited_spec, locked, moved_checkpoints, write_spec
 from .orders import pass_over, stage_of
 from .planner import Planner
+from .point import Tools
 from .producer import Producer
-from .rewiring import ScreenRule
-from .sampling import Sampler
-from .screen import Screen
+from .screen import Screen, ScreenRule
 from .visits import check_budget
 
 MARGIN, MARGIN_S = 0.2, 10.0
@@ -95,10 +89,9 @@ class Campaign(Closing):
         self._halt: str | None = None
         self._lost: set[str] = set()
         self._stop = self._machines.flag(directory)
-        self._lanes = tuple(lanes)
         self._meters: dict[str, EnergyMeter] = {}
         self._energy = EnergyNotes(book, self._meters)
-        self._meter_lanes()
+        self._take_lanes(lanes)
         self._wall = time.monotonic()
         self._controls, self._stays_paused = Controls(self), stays_paused
         self.rule: ScreenRule | None = None
@@ -213,9 +206,10 @@ class Campaign(Closing):
         """What the journal says."""
         return self.book.state
 
-    def _meter_lanes(self) -> None:
-        """Take the joules of lanes from the meters of their silicon; one that counts already goes on, lost or not."""
-        for lane in self._lanes:
+    def _take_lanes(self, lanes: Sequence[ChainLane]) -> None:
+        """Run on these lanes from now on. A meter that counts already goes on, whether its lane was lost or not."""
+        self._lanes = tuple(lanes)
+        for lane in lanes:
             if lane.substrate.info.name not in self._meters:
                 self._meters[lane.substrate.info.name] = lane.substrate.meter()
 
@@ -241,7 +235,7 @@ class Campaign(Closing):
     @property
     def ends(self) -> bool:
         """Whether the graph is to end at the next update: for good, or for a command."""
-        return self.halted or self._controls.turning
+        return self.halted or self._controls.turning is not None
 
     def run(self) -> CampaignState:
         """Run to the end or to an interruption; `state.finished` tells which. An end without any update is an error.
@@ -259,7 +253,9 @@ class Campaign(Closing):
             return self._worked()
         if self.spec.budget.joules is not None:
             self.joules()
-        note_engines(self.book, {lane.name: lane.engine for lane in self._lanes})
+        for lane in self._lanes:
+            if remark := getattr(lane.engine, "remark", ""):  # of engines of which there are variants
+                self.book.write(Decided(what="lane", by=lane.name, reason=remark))
         with self._controls.listening():
             if self._stays_paused:
                 self._controls.stay_paused()
@@ -297,9 +293,9 @@ class Campaign(Closing):
             self._advisor = advisor
             self._energy.hold(advisor)
             stopped = self.segment(self._ordering())
-            self._energy.device()
-        note_trouble(self.book, advisor)
-        self._energy.write()
+            self._energy.settle()
+        if advisor is not None and advisor.trouble:
+            self.book.write(Decided(what="reader", by="advisor", reason=advisor.trouble))
         return stopped
 
     def change(self, spec: CampaignSpec, asked: Commanded) -> None:
@@ -308,8 +304,8 @@ class Campaign(Closing):
         self._machines.check(spec, lanes)
         self.book.write(asked, Extended(spec=spec, by=asked.by))
         write_spec(self.directory, spec)
-        self.spec, self._lanes = spec, lanes
-        self._meter_lanes()
+        self.spec = spec
+        self._take_lanes(lanes)
 
     def segment(self, ordering: str, *, until: Callable[[], bool] | None = None) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere.
@@ -330,18 +326,17 @@ class Campaign(Closing):
                     continue  # blocks that came in after the target was met have changed the evidence
                 return planner.stopped_by
             self._lost |= set(planner.lost)
-            self._lanes = self._machines.lanes(self.spec, self._lost)
+            self._take_lanes(self._machines.lanes(self.spec, self._lost))
             check_bits(self.directory, self.state, self._lanes)
-            self._meter_lanes()
 
     def _note_lanes(self) -> None:
         self.book.write(*(Decided(what="lane", by=name, reason=what) for name, what in self._machines.placed()))
 
-    def _graph(self, ordering: str, until: Callable[[], bool] | None) -> Planner:
+    def _graph(self, ordering: str, until: Callable[[], bool]) -> Planner:
         """Run the graph of an ordering to its end; return what planned it."""
         spec = self.spec
         arrangement = arranged(ordering, spec, self._lanes)
-        estimator = Estimator(spec, self.book)
+        estimator = Estimator(self.book)
         planner = Planner(
             spec,
             self.book,
@@ -349,9 +344,8 @@ class Campaign(Closing):
             stop=lambda: self._stops(until),
             halted=lambda: self.ends,
             estimate=estimator,
-            estimate_now=estimator.now,
             advisor=self._advisor,
-            sleeps=arrangement.sleeps,
+            sleeps=arrangement.ordering.sleeps,
             checks=arrangement.checker is not None,
         )
         hear = observer(self._advisor, self.book) if arrangement.screens else pass_over
@@ -363,9 +357,8 @@ class Campaign(Closing):
             tools = Tools(
                 spec=spec,
                 files=self.files,
-                monitor=Monitor(spec.warmup),
                 engine=engines.get(substrate, self._lanes[0].engine),
-                checks=arrangement.checks,
+                checks=arrangement.ordering.checks,
             )
             return Producer(tools, substrate, stopping=self._stop, core=core)
 
@@ -377,8 +370,8 @@ class Campaign(Closing):
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
             self.rule = None
             if screen is not None and not spec.running.deterministic:
-                producers = {stage_of(who.substrate): who.most for who in arrangement.lanes}
-                self.rule = ScreenRule(run, self.book, screen, producers, judges=spec.running.rewire)
+                producers = [stage_of(who.substrate) for who in arrangement.lanes]
+                self.rule = ScreenRule(run, self.book, screen, producers)
             while not run.wait(LOOK_S):
                 self._look()
                 if self.rule is not None:
@@ -406,9 +399,9 @@ class Campaign(Closing):
 
         return choose_ordering(self)
 
-    def _stops(self, until: Callable[[], bool] | None) -> StoppedBy | None:
+    def _stops(self, until: Callable[[], bool]) -> StoppedBy | None:
         budget, state = self.spec.budget, self.state
-        if until is not None and until():
+        if until():
             return "exhausted"
         if budget.seconds is not None and state.elapsed(self.book.clock()) >= budget.seconds:
             return "seconds"

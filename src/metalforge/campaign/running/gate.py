@@ -6,7 +6,6 @@ The rules flag only what no sound chain can do. A rare fluctuation, such as a tu
 - *journal*: a row that was recorded before is computed again with other bits;
 - *witness*: now and then the first update of a block is made twice, the second time by a chain that is built anew from
   the spec; the rows must have the same bits;
-- *repeated*: a row equals an earlier one;
 - whatever the theory knows of sound configurations (`PointChain.unsound`): that matrices are elements of their group,
   for example, or that energy is conserved.
 
@@ -22,58 +21,34 @@ A chain whose recorded rows cannot be reproduced from its start is abandoned as 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from metalforge.campaign.store.records import THROWN_AWAY, Decided
 from metalforge.core import ChainFaultError, IrreproducibleError
 
-from .ladder import PointLadder
-from .point import PointChain
+from .point import PointChain, Unsound
 
-WITNESS = "rule:witness"
-"""The check that makes an update twice."""
+JOURNAL, WITNESS = IrreproducibleError.rule, "rule:witness"
 AGAIN = 3
 """Times that a block may be flagged at yet another update before its chain is given up."""
 WIDE_LOOK = 16
 """Of the blocks of a chain that a batch moves, one in so many has its configuration looked at, which takes a while."""
 
 
-class Flag(NamedTuple):
-    """What is wrong with a block: found by which rule, at which update, with the figure of the rule."""
-
-    chain: str
-    update: int
-    by: str
-    reason: str
-    rule: float | None = None
-
-    def decided(self, done: str) -> Decided:
-        """Return it as a decision."""
-        return Decided(
-            what="fault",
-            chain=self.chain,
-            step=self.update,
-            by=self.by,
-            reason=self.reason,
-            baseline=self.rule,
-            done=done,
-        )
-
-
 class _Suspect(NamedTuple):
-    """A block that was thrown away: why, its rows by chain, and whether the chain begins from its start."""
+    """A block that was thrown away: why, its rows, and how it is computed again."""
 
-    flag: Flag
-    rows: tuple["_Rows", ...]
+    flag: Decided
+    first: int
+    columns: Mapping[str, Sequence[float]]
+    """Its rows from update `first` on."""
     from_start: bool
     again: int = 0
     """How often it was flagged at another update when it was computed again."""
 
-
-class _Rows(NamedTuple):
-    first: int
-    columns: Mapping[str, Sequence[float]]
-
     @property
     def end(self) -> int:
+        """The update after its last row."""
         return self.first + len(next(iter(self.columns.values())))
 
 
@@ -94,94 +69,68 @@ class Gate:
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
 
-    def judge(self, held: PointLadder, fault: ChainFaultError | None = None) -> BlockVerdict:
+    def judge(self, held: PointChain, fault: ChainFaultError | None = None) -> BlockVerdict:
         """Return the verdict on the updates of an order; `fault` is the error that ended them, if one did."""
-        name = held.points[0].id
         self._blocks += 1
-        suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
+        suspect, flag = self._suspects.pop(held.id, None), self._flag(held, fault)
         if suspect is None:
-            if flag is None:
-                return BlockVerdict()
-            return self._send_back(held, _Suspect(flag, _rows_of(held), from_start=flag.by == IrreproducibleError.rule))
-        ends = zip(held.points, suspect.rows, strict=True)
-        if fault is None and any(point.rows < rows.end for point, rows in ends):
+            return BlockVerdict() if flag is None else self._send_back(held, flag)
+        if fault is None and held.rows < suspect.end:
             # It was stopped on the way: what is whole of it is written.
-            self._suspects[name] = suspect
+            self._suspects[held.id] = suspect
             return BlockVerdict(again=flag is not None)
-        return self._judge_again(held, suspect, flag)
-
-    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None) -> BlockVerdict:
-        """Return what becomes of a block that was computed again."""
-        parted = _parted(held, suspect.rows)
-        began = held.points[0].taken_up_at
         if flag is not None:
-            from_start = suspect.from_start or flag.by == IrreproducibleError.rule
-            # In a ladder two chains may fail one after the other while the first one is at the same update.
-            same = (flag.update, flag.reason) == (suspect.flag.update, suspect.flag.reason)
-            another = not same or from_start != suspect.from_start
+            same = (flag.step, flag.reason) == (suspect.flag.step, suspect.flag.reason)
+            another = not same or (flag.by == JOURNAL and not suspect.from_start)
             if another and suspect.again < AGAIN:
-                return self._send_back(held, _Suspect(flag, _rows_of(held), from_start, suspect.again + 1))
+                return self._send_back(held, flag, suspect.from_start, suspect.again + 1)
             return BlockVerdict(fault=f"{flag.reason}; recomputed because {suspect.flag.by} flagged it")
-        # Rows that come out again as they were are right: it was the second computation that was wrong.
+        began, parted = held.taken_up_at, _parted(held, suspect)
         if parted is None and suspect.flag.by == WITNESS:
+            # Rows that come out again as they were are right: it was the second computation that was wrong.
             done = f"kept: computed again from update {began}, it has the same bits"
-            return BlockVerdict(decisions=(suspect.flag.decided(done),))
-        if parted is not None and parted == began > 0 and not suspect.from_start:
+        elif parted is not None and parted == began > 0 and not suspect.from_start:
             # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
-            return self._send_back(held, suspect._replace(from_start=True))
-        where = "at its end" if parted is None else f"from update {parted} on"
-        done = f"replaced: computed again from update {began}, it has other bits {where}"
-        return BlockVerdict(decisions=(suspect.flag.decided(done),))
+            return self._again(held, suspect._replace(from_start=True))
+        else:
+            where = "at its end" if parted is None else f"from update {parted} on"
+            done = f"replaced: computed again from update {began}, it has other bits {where}"
+        return BlockVerdict(decisions=(msgspec.structs.replace(suspect.flag, done=done),))
 
-    def _send_back(self, held: PointLadder, suspect: _Suspect) -> BlockVerdict:
-        self._suspects[held.points[0].id] = suspect
+    def _send_back(self, held: PointChain, flag: Decided, from_start: bool = False, again: int = 0) -> BlockVerdict:
+        from_start = from_start or flag.by == JOURNAL
+        return self._again(held, _Suspect(flag, held.emitted, held.fresh(), from_start, again))
+
+    def _again(self, held: PointChain, suspect: _Suspect) -> BlockVerdict:
+        self._suspects[held.id] = suspect
         done = f"{THROWN_AWAY}, computed again from its {'start' if suspect.from_start else 'last checkpoint'}"
-        return BlockVerdict(decisions=(suspect.flag.decided(done),), again=True, from_start=suspect.from_start)
+        decided = msgspec.structs.replace(suspect.flag, done=done)
+        return BlockVerdict(decisions=(decided,), again=True, from_start=suspect.from_start)
 
-    # -- the rules --------------------------------------------------------------------------------------------------
-
-    def _flag(self, held: PointLadder, fault: ChainFaultError | None) -> Flag | None:
+    def _flag(self, held: PointChain, fault: ChainFaultError | None) -> Decided | None:
         """Return what is wrong with the rows that the journal lacks; None where nothing is."""
         if fault is not None:
-            first = held.points[0]
-            return Flag(first.id, first.rows, fault.rule, str(fault))
-        for place, point in enumerate(held.points):
-            if point.rows > point.emitted and (found := self._look(point, place)) is not None:
-                return found._replace(reason=f"{found.reason}; {point.evaluated()}")
-        return None
-
-    def _look(self, point: PointChain, place: int) -> Flag | None:
-        columns = point.fresh()
-
-        def flag(by: str, update: int, reason: str, rule: float | None = None) -> Flag:
-            return Flag(point.id, update, by, reason, rule)
-
-        update, differs = point.witnessed()
+            return Decided(what="fault", chain=held.id, step=held.rows, by=fault.rule, reason=str(fault))
+        if held.rows <= held.emitted:
+            return None
+        update, differs = held.witnessed()
+        looks = not self._wide or self._blocks % WIDE_LOOK == 0
         if differs:
-            return flag(WITNESS, update, f"an update that was made twice differs in `{differs}`")
-        if (repeated := point.repeats(columns)) is not None:
-            return flag("rule:repeated", point.emitted + repeated, "a row is one that was there before")
-        looks = not self._wide or (self._blocks + place) % WIDE_LOOK == 0
-        for found in point.unsound(columns, looks=looks):
-            return flag(found.by, found.update, found.reason, found.figure)
-        return None
+            found = Unsound(WITNESS, update, f"an update that was made twice differs in `{differs}`")
+        elif (unsound := next(held.unsound(held.fresh(), looks=looks), None)) is not None:
+            found = unsound
+        else:
+            return None
+        reason = f"{found.reason}; {held.evaluated()}"
+        return Decided(
+            what="fault", chain=held.id, step=found.update, by=found.by, reason=reason, baseline=found.figure
+        )
 
 
-def _rows_of(held: PointLadder) -> tuple[_Rows, ...]:
-    """Return the rows of each chain that the journal lacks."""
-    return tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
-
-
-def _parted(held: PointLadder, before: Sequence[_Rows]) -> int | None:
-    """Return the first update whose rows are not those that were thrown away; None where all are."""
-    updates = []
-    for point, rows in zip(held.points, before, strict=True):
-        log = point.run.log
-        updates += [
-            update
-            for update in range(max(rows.first, log.first), min(rows.end, log.end))
-            if any(
-                log.columns[n][update - log.first] != column[update - rows.first] for n, column in rows.columns.items()
-            )
-        ]
-    return min(updates, default=None)
+def _parted(held: PointChain, before: _Suspect) -> int | None:
+    """Return the first update whose row is not the one that was thrown away; None where all are."""
+    log, begin = held.run.log, before.first
+    for update in range(max(begin, log.first), min(before.end, log.end)):
+        if any(log.columns[n][update - log.first] != values[update - begin] for n, values in before.columns.items()):
+            return update
+    return None

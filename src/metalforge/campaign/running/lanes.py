@@ -1,20 +1,23 @@
-"""Where a campaign's chains run: the silicon of this machine that can hold their fields, and its lanes.
+"""Where the chains of a campaign run: its lanes, how its graph is started there, how its producers are told to stop.
 
-A lane is one producer. Cores run a chain each; a card runs as many at once as keep it busy. Which of them a campaign
-takes is said by `running.substrate`, or lane by lane by `running.lanes`.
+A lane is one producer. Cores run a chain each; a GPU runs as many at once as keep it busy. Which of them a campaign
+takes is said by `running.substrate`, or lane by lane by `running.lanes`. A campaign is the same wherever its producers
+are: as threads or processes of this machine, beside the journal (`Machines`), or elsewhere (`metalforge.cluster`).
 """
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
-from metalforge.campaign.orderings import Arrangement, arrange
+from metalforge.campaign.orderings import Arrangement, Assignee, arrange
 from metalforge.campaign.report.words import system_name
 from metalforge.campaign.spec import CampaignSpec, LaneSpec
 from metalforge.campaign.theory import System
 from metalforge.core import PlacementError, SpecError, Substrate, UnknownNameError, check_memory
 from metalforge.native import MAX_THREADS, BatchEngine, Engine
+from metalforge.pipeline import Pipeline, Run
 from metalforge.substrates import discover
 
 WORKLOAD = "chain_update"
@@ -56,29 +59,26 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Chain
     if running.lanes:
         found = [lane for n, told in enumerate(running.lanes) for lane in _told(told, n, spec)]
     elif running.substrate == "auto":
-        cards = [] if why_no_cards(spec) else [lane for card in _cards() for lane in _lanes(card, spec)]
         cores = _lanes(producer_here(), spec)
+        # A deterministic campaign gives the same rows on every machine.
+        no_cards = running.deterministic or spec.theory.why_no_cards
+        cards = [] if no_cards else [lane for card in _able(wide=True) for lane in _lanes(card, spec)]
         cards = [lane for lane in cards if lane.engine.family == cores[0].engine.family]
         found = [*cards, *(_beside(cores, spec) if cards else cores)]
     elif running.substrate == "all":
-        found = [lane for one in (*_cards(), producer_here()) for lane in _lanes(one, spec)]
+        found = [lane for one in (*_able(wide=True), producer_here()) for lane in _lanes(one, spec)]
     else:
-        found = _few(_lanes(_named(running.substrate), spec), spec)
+        # No more chains at a time than the spec wants.
+        most = running.producers * min(map(prod, spec.theory.systems))
+        found = [replace(lane, most=most) for lane in _lanes(_named(running.substrate), spec)]
     # What ran on cards alone goes on on cores.
     found = [lane for lane in found if lane.name not in without] or _lanes(producer_here(), spec)
     return tuple(found)
 
 
-def why_no_cards(spec: CampaignSpec) -> str:
-    """Return why a campaign that is not told where to run leaves cards alone; nothing where it takes them."""
-    if spec.running.deterministic:
-        return "a deterministic campaign gives the same rows on every machine"
-    return spec.theory.why_no_cards
-
-
 def producer_here() -> Substrate:
     """Return what runs chains here one at a time: of several substrates that do, the one `route` takes."""
-    able = {one.info.name: one for one in _with_engines() if not isinstance(one.open_engine(), BatchEngine)}
+    able = {one.info.name: one for one in _able(wide=False)}
     if len(able) == 1:
         return next(iter(able.values()))
     from metalforge.substrates import route, workload
@@ -89,7 +89,7 @@ def producer_here() -> Substrate:
 def engine_here(name: str) -> Engine:
     """Return the engine of a substrate of this machine; `auto` is a card's if it has the bits of the cores."""
     cores: Engine = producer_here().open_engine()
-    wanted = [_named(name, ("auto",))] if name != "auto" else _cards()
+    wanted = [_named(name, ("auto",))] if name != "auto" else _able(wide=True)
     found: list[Engine] = [one.open_engine() for one in wanted]
     return next((engine for engine in found if name != "auto" or engine.family == cores.family), cores)
 
@@ -97,18 +97,17 @@ def engine_here(name: str) -> Engine:
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own systems where it was given some."""
     theory = spec.theory
-    made = arrange(ordering, theory.systems, {lane.name: lane.sites if theory.batches else 0 for lane in lanes})
-    own = {lane.name: lane.systems for lane in lanes if lane.systems}
-    bits = {lane.name: lane.engine.name if theory.sums_matter else lane.engine.family for lane in lanes}
-    first = bits[lanes[0].name]
-    return replace(
-        made,
-        screens=made.screens and theory.screened,
-        lanes=tuple(
-            who._replace(systems=own.get(who.substrate, who.systems), bits=bits.get(who.substrate, first))
-            for who in made.lanes
-        ),
-    )
+    found = [
+        Assignee(
+            substrate=lane.name,
+            systems=lane.systems,
+            sites=lane.sites if theory.batches else 0,
+            bits=lane.engine.name if theory.sums_matter else lane.engine.family,
+        )
+        for lane in lanes
+    ]
+    made = arrange(ordering, theory.systems, found)
+    return made._replace(screens=made.screens and theory.screened)
 
 
 def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
@@ -140,12 +139,6 @@ def _lanes(substrate: Substrate, spec: CampaignSpec, variant: str = "") -> list[
     return [ChainLane(name=name, substrate=substrate, engine=engine) for name in names]
 
 
-def _few(lanes: list[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
-    """Return the lanes of a substrate that was asked for, with no more chains at a time than the spec wants."""
-    most = spec.running.producers * min(map(prod, spec.theory.systems))
-    return [replace(lane, most=most) for lane in lanes]
-
-
 def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
     """Return the cores that run chains beside a card, and what they run; none where they look at what it moves."""
     if spec.theory.sums_matter:
@@ -162,19 +155,14 @@ def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[ChainLane]:
     return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, systems=told.systems) for one in lanes]
 
 
-def _with_engines() -> list[Substrate]:
-    """Return the substrates of this machine that fields can live on."""
+def _able(*, wide: bool) -> list[Substrate]:
+    """Return the substrates of this machine that fields can live on: those that move many chains at once, or one."""
     found = []
     for one in discover().substrates:
         with suppress(PlacementError):
-            one.open_engine()
-            found.append(one)
+            if isinstance(one.open_engine(), BatchEngine) == wide:
+                found.append(one)
     return found
-
-
-def _cards() -> list[Substrate]:
-    """Return the substrates that move many chains at once."""
-    return [one for one in _with_engines() if isinstance(one.open_engine(), BatchEngine)]
 
 
 def _named(name: str, besides: Sequence[str] = ("auto", "all")) -> Substrate:
@@ -186,3 +174,65 @@ def _named(name: str, besides: Sequence[str] = ("auto", "all")) -> Substrate:
         raise UnknownNameError("substrate of this machine", name, [*besides, "cpu", *known])
     known[name].open_engine()  # says what is missing
     return known[name]
+
+
+class StopFlag:
+    """Asked before every update. Producers in other processes see it as a file, which is there while it is set."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.is_set, self._elsewhere = False, False
+        self.clear()
+
+    def set(self) -> None:
+        """Stop; may be called from a signal handler."""
+        if not self.is_set:
+            self.is_set = True
+            with suppress(OSError):  # of a disk that failed, which ends the campaign anyway
+                self._path.touch()
+
+    def clear(self) -> None:
+        """Go on; also removes what a process that was killed has left."""
+        self._path.unlink(missing_ok=True)
+        self.is_set = False
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.is_set or (self._elsewhere and self._path.exists())
+
+    def __getstate__(self) -> Path:
+        return self._path
+
+    def __setstate__(self, path: Path) -> None:
+        self._path, self.is_set, self._elsewhere = path, False, True
+
+
+class Machines:
+    """The silicon of this machine, with producers as threads of this process or as processes beside it."""
+
+    carried_by = ""
+    """What holds producers, where that is no thread or process beside the journal."""
+
+    def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
+        """Return the producers that a campaign has now, `without` those that were lost."""
+        return lanes_here(spec, without)
+
+    def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
+        """Raise where producers could not hold their chains."""
+        check_room(spec, tuple(lanes))
+
+    def flag(self, directory: Path) -> StopFlag:
+        """Return what tells the producers of a campaign to stop."""
+        return StopFlag(directory / "stop")
+
+    def start(self, graph: Pipeline) -> Run:
+        """Start the graph of a campaign, with its producers where their lanes are."""
+        return graph.start()
+
+    def grown(self) -> bool:
+        """Whether there is silicon that has no lanes yet, since it came later."""
+        return False
+
+    def placed(self) -> list[tuple[str, str]]:
+        """Return what happened to lanes since the last call, each with its words, for the journal."""
+        return []

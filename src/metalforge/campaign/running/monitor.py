@@ -31,32 +31,24 @@ class WarmUpVerdict(NamedTuple):
     rule: float | None = None
 
 
-class Monitor:
-    """Looks at warm-ups by one policy."""
+def is_due(policy: WarmUpPolicy, updates: int) -> bool:
+    """Return whether a warm-up of so many updates (without cheap ones) is looked at."""
+    beyond = updates - policy.shortest
+    return policy.early and beyond >= 0 and beyond % LOOK_EVERY == 0
 
-    def __init__(self, policy: WarmUpPolicy) -> None:
-        self.policy = policy
 
-    def due(self, updates: int) -> bool:
-        """Return whether a warm-up of so many updates (without cheap ones) is looked at."""
-        beyond = updates - self.policy.shortest
-        return self.policy.early and beyond >= 0 and beyond % LOOK_EVERY == 0
+def verdict_on(policy: WarmUpPolicy, energy: Sequence[float], order: Sequence[float]) -> WarmUpVerdict:
+    """Return the verdict on the series of a warm-up so far."""
+    n = len(energy)
+    cuts = [_cut(energy[:m], order[:m]) for m in range(n, n - IN_A_ROW * LOOK_EVERY, -LOOK_EVERY)]
+    reason = f"no MSER cut within {n} updates" if cuts[0] is None else f"MSER cuts at {cuts[0]} of {n} updates"
+    agree = all(cut is not None and n - k * LOOK_EVERY >= policy.safety * max(cut, 1) for k, cut in enumerate(cuts))
+    return WarmUpVerdict(agree, "rule:MSER", reason, float(agree))
 
-    def look(self, energy: Sequence[float], order: Sequence[float]) -> WarmUpVerdict:
-        """Return the verdict on the series of a warm-up so far."""
-        n = len(energy)
-        cut = self._cut(energy, order)
-        earlier = [n - k * LOOK_EVERY for k in range(IN_A_ROW)]
-        rule = all(self._settled(self._cut(energy[:m], order[:m]), m) for m in earlier)
-        reason = f"no MSER cut within {n} updates" if cut is None else f"MSER cuts at {cut} of {n} updates"
-        return WarmUpVerdict(rule, "rule:MSER", reason, float(rule))
 
-    def _cut(self, energy: Sequence[float], order: Sequence[float]) -> int | None:
-        """Return the later of the two cuts; None where MSER finds none."""
-        if len(energy) < FEWEST:
-            return None
-        cuts = [mser(np.asarray(series, np.float64)) for series in (energy, order)]
-        return max(cut.start for cut in cuts) if all(cut.found for cut in cuts) else None
-
-    def _settled(self, cut: int | None, updates: int) -> bool:
-        return cut is not None and updates >= self.policy.safety * max(cut, 1)
+def _cut(energy: Sequence[float], order: Sequence[float]) -> int | None:
+    """Return the later of the two cuts; None where MSER finds none."""
+    if len(energy) < FEWEST:
+        return None
+    cuts = [mser(np.asarray(series, np.float64)) for series in (energy, order)]
+    return max(cut.start for cut in cuts) if all(cut.found for cut in cuts) else None

@@ -1,17 +1,17 @@
-"""Messages of a campaign's graph: orders to producers, blocks of rows back, configurations to be checked.
+"""Messages of a campaign's graph: volleys of orders to producers, answers with blocks of rows back.
 
 All messages are data, so that a producer may be a thread, a process or another machine. An order has what the producer
 needs from the journal, and a block has the producer's decisions.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from metalforge.campaign.chain_log import ChainLog
-from metalforge.campaign.store.records import Decided, Promise, Record
+from metalforge.campaign.store.records import Decided, Promise, Screened
 from metalforge.core import Segment
 
 PRODUCE = "produce-"
@@ -27,24 +27,23 @@ def stage_of(substrate: str) -> str:
 class Order:
     """Move the chain of a visit by at most `updates`, until `until` of its updates are measured.
 
-    `known` is the chain as the journal knows it, with the other chains of its ladder; it comes with the first order to
-    a producer that does not hold the chain. `release` is another order: write the chain to its file and forget it,
-    since another producer will take it up.
+    `known` is the chain as the journal knows it: it comes with the first order to a producer that does not hold the
+    chain. `release` is another order: write the chain to its file and forget it, since another producer takes it up.
     """
 
     visit: int
     chain: str
-    updates: int
-    until: int
-    substrate: str
-    known: tuple[ChainLog, ...] = ()
+    updates: int = 0
+    until: int = 0
+    known: ChainLog | None = None
     release: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Volley:
-    """Orders for one producer that are run together, each for a chain or a ladder of its own."""
+    """Orders for one producer that are run together, each for a chain of its own."""
 
+    substrate: str
     orders: tuple[Order, ...]
 
 
@@ -61,58 +60,61 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """The result of an order. Filters look at `chi`, which is computed from the last measurements of the chain."""
+    """The result of an order: new rows of its chain, and where it is."""
 
     visit: int
     chain: str
-    substrate: str
-    step: int = 0
-    coordinate: float = 0.0
-    segments: list[Segment] = field(default_factory=list)
-    done: bool = False
-    digest: str = ""
-    seconds: float = 0.0
-    began: float = 0.0
-    """When its first update began, by the clock of the machine that made it, since the epoch."""
-    chi: float = 0.0
-    fault: str = ""
-    decisions: list[Decided] = field(default_factory=list)
-    """What was decided of the chain on the way; the journal dates them."""
-    rung: int = 0
-    """Its place in a ladder, whose first chain comes last and speaks for all of them."""
+    held: bool = True
+    """Whether the producer holds the chain. One that does not, since its process was replaced or the rows must be
+    computed again, has made nothing: the order must come again with what the journal knows."""
+    released: bool = False
+    """It was asked to release the chain, whose file is free for another producer."""
     took: bool = False
     """Whether the chain was taken up with this order: rows that the journal has may be computed again."""
-    saved: bool = False
-    """Whether a checkpoint was written."""
-    released: bool = False
-    """The chain is in its file and free for another producer."""
-    missing: bool = False
-    """The producer does not hold the chain (its process was replaced): the order must come again with the chain."""
-    snapshots: list[Snapshot] = field(default_factory=list)
+    step: int = 0
+    segments: Sequence[Segment] = ()
+    done: bool = False
+    digest: str = ""
+    chi: float = 0.0
+    """The susceptibility over its last measurements."""
+    fault: str = ""
+    """Why the chain must be given up."""
+    decisions: Sequence[Decided] = ()
+    """What was decided of the chain on the way; the journal dates them."""
+    snapshots: Sequence[Snapshot] = ()
     promised: Promise = "none"
     """Which of its configurations are checked; snapshots of earlier ones may come with them."""
-    screened: list[Record] = field(default_factory=list)
-    passed_screen: bool = False
-    """Whether it came through a screen, which told whoever hears of blocks."""
-    more: int = 0
-    """Blocks of the same volley that come after it."""
-    lost: str = ""
-    """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
+    saved: bool = False
+    """Whether a checkpoint was written."""
 
     @property
-    def rows(self) -> int:
-        """Rows in it."""
-        return sum(len(next(iter(s.columns.values()))) for s in self.segments)
-
-    @property
-    def comes_anywhere(self) -> bool:
-        """Whether it has rows, or ends a visit: one of a chain that was given up, or whose rows the journal has."""
+    def is_news(self) -> bool:
+        """Whether it has rows, or ends a visit: the chain was given up, or the journal has its rows."""
         return bool(self.segments) or self.done
 
 
-Hear: TypeAlias = Callable[[Block], None]
-"""Told of every block by the first stage after the producers."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The blocks of a volley, in the order of its orders, and what its producer says of itself."""
+
+    substrate: str
+    blocks: Sequence[Block] = ()
+    chi: float = 0.0
+    """The largest of all chains, by which a filter chooses what is checked."""
+    seconds: float = 0.0
+    began: float = 0.0
+    """When the first update began, by the clock of the machine that made it, since the epoch."""
+    said: Sequence[str] = ()
+    """What the journal is to say of the lane."""
+    lost: str = ""
+    """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
+    screened: Mapping[str, Screened] | None = None
+    """What the screen said of each chain; None where it did not come through a screen."""
 
 
-def pass_over(block: Block) -> None:
-    """Ignore a block."""
+Hear: TypeAlias = Callable[[Answer], None]
+"""Told of every answer by the first stage after the producers."""
+
+
+def pass_over(answer: Answer) -> None:
+    """Ignore an answer."""

@@ -8,6 +8,7 @@ depend on what was measured and not on which chain was faster.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 
 from metalforge.campaign.chain_log import ChainLog
@@ -17,18 +18,18 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
 from metalforge.campaign.theory import System
-from metalforge.core import Advisor, InternalError, SpecError
+from metalforge.core import Advisor, SpecError
 
-from .book import Book
-from .expecting import PeakPriors
-from .lengths import Lengths
-from .orders import Block, Order, Volley
+from .acceptance import ACCEPTANCE, in_place_of, refusal
+from .advice import CheapLengths, PeakPriors
+from .book import Book, Estimator
+from .orders import Answer, Block, Order, Volley
 from .producer_lane import DEPTH, ProducerLane
-from .rewiring import ACCEPTANCE, in_place_of, refusals, taken_over
-from .sleeping import make_sleep, reason_to_wake
-from .suggestions import AskAhead
+from .steering import AskAhead, reason_to_sleep, reason_to_wake
 from .visits import Nothing, VisitPlan, complete_at
 
+QUEUE = "rule:queue"
+"""By which a lane that has room takes over a visit that waits elsewhere before a new one is decided."""
 MOST_FAILED = 64
 """Chains that may fail one after another in their first update; then the campaign ends."""
 
@@ -43,8 +44,7 @@ class Planner:
         lanes: Sequence[Assignee],
         *,
         stop: Callable[[], StoppedBy | None],
-        estimate: Callable[[], None],
-        estimate_now: Callable[[], None] | None = None,
+        estimate: Estimator,
         halted: Callable[[], bool] = lambda: False,
         advisor: Advisor | None = None,
         sleeps: bool = False,
@@ -55,18 +55,19 @@ class Planner:
         self._plan = VisitPlan(
             spec=spec,
             steerers={system: steerer.make(spec.scan(system)) for system in spec.theory.systems},
-            sleep=make_sleep(book, spec) if sleeps else None,
+            sleep=partial(reason_to_sleep, book, spec) if sleeps else None,
             bits={who.substrate: who.bits for who in lanes},
-            lengths=None if advisor is None else Lengths(spec.warmup.cheap, advisor),
+            lengths=None if advisor is None else CheapLengths(spec.warmup.cheap, advisor),
         )
         self._priors = PeakPriors(spec, advisor)
-        self.lanes = [ProducerLane(who, block=spec.theory.wide.least, place=place) for place, who in enumerate(lanes)]
+        self.lanes = [ProducerLane(who, place, spec.theory.wide.least) for place, who in enumerate(lanes)]
         self._by_name = {lane.who.substrate: lane for lane in self.lanes}
         # With a thousand lanes, to look at each for every block would take longer than to write it.
         self._hungry = set(range(len(self.lanes)))
         """Lanes that may have room for orders: those that were not found full since they were last answered."""
+        self._stocked: set[int] = set()
+        """Lanes that may have orders that can be sent now."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
-        self._estimate_now = estimate_now or estimate
         self._checks = checks
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
@@ -93,77 +94,82 @@ class Planner:
             self._give(visit)
         for visit in self._lacking():
             self._give(visit)
-        orders = [order for lane in self.lanes for v in lane.waiting for order in self._order(v, lane)]
-        orders += self._check_again()
+        for lane in self.lanes:
+            for number in lane.waiting:
+                self._order(number, lane)
+        self._check_again()
         if self.spec.running.deterministic:
-            return self._send(self._begin_round(orders))
-        return self._send(orders + self._feed_all())
+            if not any(lane.waiting for lane in self.lanes):
+                self._new_round()
+        else:
+            self._feed_all()
+        return self._send()
 
-    def take(self, block: Block) -> list[Volley]:
-        """Return the orders that follow from a block that has been written."""
-        lane = self._by_name[block.substrate]
-        lane.took += block.seconds
-        if not block.more:
-            lane.flying -= 1
-            if lane.wide and not self.spec.running.deterministic:
-                lane.pace(self.spec.theory.wide)
-        orders = self._after(block, lane)
-        # Orders that follow from the other blocks of a volley go with those that follow from the last one.
-        return self._send(orders, answered=lane, held=block.more > 0)
-
-    def _send(
-        self, orders: Sequence[Order], answered: ProducerLane | None = None, *, held: bool = False
-    ) -> list[Volley]:
-        """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
-        stocked = set() if answered is None else {answered.place}
-        for order in orders:
-            lane = self._by_name[order.substrate]
-            lane.outbox.append(order)
-            stocked.add(lane.place)
-        volleys = []
-        for place in sorted(stocked):
-            lane = self.lanes[place]
-            while lane.outbox and not (lane.wide and ((held and lane is answered) or lane.flying >= DEPTH)):
-                volleys.append(lane.next_volley(self.state.visits))
-        return volleys
-
-    def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
-        if block.lost and not self.lost:
-            self.lost[lane.who.substrate] = block.lost
+    def take(self, answer: Answer) -> list[Volley]:
+        """Return the orders that follow from an answer whose blocks have been written."""
+        lane = self._by_name[answer.substrate]
+        lane.flying -= 1
+        self._stocked.add(lane.place)
+        if answer.lost and not self.lost:
+            self.lost[answer.substrate] = answer.lost
         if self.lost:
             return []  # the campaign begins again without it
-        given_up = self.state.chains[block.chain].abandoned
-        if block.released or (block.missing and not given_up):
+        deterministic = self.spec.running.deterministic
+        if lane.wide and not deterministic:
+            lane.pace(self.spec.theory.wide, answer.seconds)
+        for block in answer.blocks:
+            self._take(block, lane)
+        if not (deterministic or self._halted()):
+            if self._news:
+                self._news = False
+                self._estimate()
+            self._feed_all()
+        return self._send()
+
+    def _send(self) -> list[Volley]:
+        """Return what can be sent now: on a wide lane volleys wait for those before."""
+        volleys = []
+        for place in sorted(self._stocked):
+            lane = self.lanes[place]
+            while lane.outbox and not (lane.wide and lane.flying >= DEPTH):
+                volleys.append(lane.next_volley(self.state.visits))
+        self._stocked.clear()
+        return volleys
+
+    def _take(self, block: Block, lane: ProducerLane) -> None:
+        """Order what follows from a block."""
+        chain = self.state.chains[block.chain]
+        if block.released or not (block.held or chain.abandoned):
             if self._halted():
-                return []
+                return
             self._held.pop(block.chain, None)
-            return self._released(block) if block.released else self._order(block.visit, lane)
+            if block.released:
+                self._released(chain, lane)
+            else:
+                self._order(block.visit, lane)
+            return
         lane.waiting.remove(block.visit)
         self._hungry.add(lane.place)
-        if block.fault and not given_up:
+        if block.fault and not chain.abandoned:
             self._held.pop(block.chain, None)
-            given = Decided(what="abandoned", chain=block.chain, step=block.step, by="validator", reason=block.fault)
+            given = Decided(what="abandoned", chain=chain.id, step=chain.step, by="validator", reason=block.fault)
             self._book.write(given)
             self._end_if_all_fail(block.fault)
-        orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
+        if not chain.abandoned:
+            self._judge(block, lane)
         if block.done:
-            self._tell(self.state.chains[block.chain])
+            self._tell(chain)
             self._news = True
-        if over := block.done or self.state.chains[block.chain].abandoned:
+        if over := block.done or chain.abandoned:
             lane.visits.pop(block.visit, None)
         if self._halted():
-            return []
+            return
         if self.spec.running.deterministic:
-            return orders + self._in_round(lane, block, over=over)
-        if self._news and not block.more:
-            self._news = False
-            self._estimate()
-        waits = block.visit in lane.waiting or any(block.visit in other.waiting for other in self.lanes)
-        if not (over or waits or self._stops()):
+            self._in_round(lane, block, over=over)
+        elif not (over or any(block.visit in other.waiting for other in self.lanes) or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
-            orders += self._order(block.visit, lane)
-        return orders if block.more else orders + self._feed_all()
+            self._order(block.visit, lane)
 
     def _end_if_all_fail(self, fault: str) -> None:
         """Raise where chain after chain fails before it has a row, which no budget would end."""
@@ -174,18 +180,17 @@ class Planner:
                 f"hint: `[{self.spec.theory.table()}]` with these values gives no sound update"
             )
 
-    def _judge(self, block: Block, lane: ProducerLane) -> list[Order]:
-        """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows."""
+    def _judge(self, block: Block, lane: ProducerLane) -> None:
+        """Give a chain up whose trajectories are refused, and begin again with finer steps."""
         if not self.spec.theory.tuned or not self.spec.running.rewire:
-            return []
-        if not (decided := refusals([self.state.chains[block.chain]], block.step)):
-            return []
-        self._book.write(*decided)
-        substrate = lane.who.substrate
-        released = Order(visit=block.visit, chain=block.chain, updates=0, until=0, substrate=substrate, release=True)
-        if self._stops():
-            return [released]
-        return [released, *(order for new in self._lacking() for order in self._order(new.visit, self._give(new)))]
+            return
+        if (decided := refusal(self.state.chains[block.chain])) is None:
+            return
+        self._book.write(decided)
+        self._put(lane, Order(visit=block.visit, chain=block.chain, release=True))
+        if not self._stops():
+            for new in self._lacking():
+                self._order(new.visit, self._give(new))
 
     def _lacking(self) -> list[Assigned]:
         """Write and return visits of new chains in the place of those whose trajectories were refused."""
@@ -206,39 +211,34 @@ class Planner:
             made.append(new)
         return made
 
-    def _check_again(self) -> list[Order]:
-        """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
+    def _check_again(self) -> None:
+        """Order, without moving them, chains that lack checks and have no visit: checks are made on the way."""
         chains = self.state.chains.values() if self._checks else ()
-        lacking = [chain for chain in chains if chain.unchecked and not chain.abandoned]
-        orders = []
-        for chain in lacking:
+        for chain in [chain for chain in chains if chain.unchecked and not chain.abandoned]:
             if (visit := chain.visits[-1]) not in self.state.open_visits:
                 lane = self._lane(chain.substrate, chain.system)
                 lane.waiting.append(visit)
-                orders += self._order(visit, lane)
-        return orders
+                self._order(visit, lane)
 
     # -- as fast as it goes -----------------------------------------------------------------------------------------
 
-    def _feed_all(self) -> list[Order]:
-        orders = self._feed()
+    def _feed_all(self) -> None:
+        self._feed()
         # A visit under way may have a shorter warm-up than was reserved for it: the campaign does not end before it.
-        if not self.state.open_visits and self._goes_on([lane.nothing for lane in self.lanes]):
-            orders += self._feed(woken=True)
-        return orders
+        if not self.state.open_visits and self._goes_on():
+            self._feed(woken=True)
 
-    def _feed(self, *, woken: bool = False) -> list[Order]:
-        orders: list[Order] = []
+    def _feed(self, *, woken: bool = False) -> None:
         for place in sorted(self._hungry):
             lane = self.lanes[place]
             while (
                 (room := self._depth(lane) < DEPTH) and not self._stops() and (layer := self._layer(lane, woken=woken))
             ):
                 lane.waiting.extend(visit.visit for visit in layer)
-                orders += [order for visit in layer for order in self._order(visit.visit, lane)]
+                for visit in layer:
+                    self._order(visit.visit, lane)
             if not room:
                 self._hungry.remove(place)
-        return orders
 
     def _depth(self, lane: ProducerLane) -> float:
         """Return how often over the orders that wait would keep a lane busy."""
@@ -248,34 +248,44 @@ class Planner:
         """Return the visits that get an order now: one, or as many as keep a wide lane busy."""
         lane.visits = {n: visit for n, visit in lane.visits.items() if not self._fed(lane, visit)}
         if lane.load(lane.visits.values()) < 1:
-            for visit in self._taken_over(lane) or self._decide(lane, woken=woken):
-                lane.visits[visit.visit] = visit
+            over = len(self.state.visits) - len(self.state.open_visits)
+            found = self._taken_over(lane)
+            if not found and (woken or lane.asked_after != over):
+                self._expect()
+                found = self._decide(lane, woken=woken)
+                lane.asked_after = -1 if lane.nothing.ends is None else over
+            lane.visits.update((visit.visit, visit) for visit in found)
         return list(lane.visits.values()) if lane.wide else list(lane.visits.values())[:1]
 
     def _fed(self, lane: ProducerLane, visit: Assigned) -> bool:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
         remaining = complete_at(visit, self.state) - chain.measured
-        return lane.waiting.count(visit.visit) * lane.updates_of(visit, self.spec.running.block) >= remaining
+        return lane.waiting.count(visit.visit) * lane.updates_of(self.spec.running.block) >= remaining
 
-    def _decide(self, lane: ProducerLane, *, woken: bool) -> list[Assigned]:
-        """Decide visits for a lane and write them, until it is busy or there is nothing to do."""
-        over = len(self.state.visits) - len(self.state.open_visits)
-        if lane.asked_after == over and not woken:
-            return []
-        self._expect()
+    def _decide(
+        self, lane: ProducerLane, planned: Sequence[Assigned] | None = None, *, rounds: int = 0, woken: bool
+    ) -> list[Assigned]:
+        """Decide visits for a lane, until it is busy or there is nothing to do.
+
+        They are written at once, but those of a round, of which `planned` are there so far.
+        """
         made: list[Assigned] = []
-        ahead = self._ahead(lane, lane.load(lane.visits.values()))
-        lane.nothing, lane.asked_after = Nothing(), -1
+        load = lane.load(lane.visits.values())
+        smallest = min(lane.who.share(system) for system in lane.who.systems)
+        # As many points as the lane has room for are asked for together, so that they are spread.
+        ahead = AskAhead(max(ceil((1 - load) / smallest), 1))
+        lane.nothing = Nothing()
         while lane.load([*lane.visits.values(), *made]) < 1:
             state = self.state
-            found = self._plan.next(
-                lane.who, state, self._open(), rounds=0, number=len(state.visits), ahead=ahead, woken=woken
-            )
+            pending = self._open() if planned is None else [*planned, *made]
+            number = len(state.visits) + (0 if planned is None else len(pending))
+            found = self._plan.next(lane.who, state, pending, rounds=rounds, number=number, ahead=ahead, woken=woken)
             if isinstance(found, Nothing):
-                lane.nothing, lane.asked_after = found, -1 if found.ends is None else over
+                lane.nothing = found
                 break
-            self._book.write(*self._plan.records(found))
+            if planned is None:
+                self._book.write(*self._plan.records(found))
             made.append(found)
         return made
 
@@ -293,89 +303,50 @@ class Planner:
                 behind = other.load(rest) >= 1 and other.waiting and other.waiting[0] != visit.visit
                 if behind and visit.system in lane.who.systems and visit.chain not in self._moving:
                     del other.visits[visit.visit]
-                    step = self.state.chains[visit.chain].step
-                    self._book.write(taken_over(visit, step, other.who.substrate, lane.who.substrate, len(rest)))
+                    source, target = other.who.substrate, lane.who.substrate
+                    decided = Decided(
+                        what="rewired",
+                        chain=visit.chain,
+                        step=self.state.chains[visit.chain].step,
+                        by=QUEUE,
+                        reason=f"{source} has {len(rest)} more visits under way, {target} has none",
+                        value=float(len(rest) + 1),
+                        done=f"visit {visit.visit} goes on on {target}",
+                    )
+                    self._book.write(decided)
                     return [visit]
         return []
 
-    def _ahead(self, lane: ProducerLane, load: float = 0.0) -> AskAhead:
-        """Return what asks for as many points as a lane has room for, at least one."""
-        smallest = min(lane.who.share(system) for system in lane.who.systems)
-        return AskAhead(max(ceil((1 - load) / smallest), 1))
-
     # -- round by round ---------------------------------------------------------------------------------------------
 
-    def _begin_round(self, orders: list[Order]) -> list[Order]:
-        """Go on with the last round; one that was written in part and not begun is planned again and completed."""
-        state = self.state
-        if not orders:
-            return self._new_round()
-        last = max(visit.round for visit in state.visits)
-        current = [visit for visit in state.visits if visit.round == last]
-        if any(state.chains[v.chain].rows > state.open_visits.get(v.visit, -1) for v in current):
-            return orders
-        if current[-1].visit < state.extended_at:
-            # It was planned for another spec: it is not completed, but what was written of it is run.
-            return orders
-        planned = self._plan_round(last, without=current)
-        for known, again in zip(current, planned, strict=False):
-            if (known.chain, known.coordinate, known.updates) != (again.chain, again.coordinate, again.updates):
-                raise InternalError(
-                    f"visit {known.visit} was planned at {known.coordinate:g}, and is planned at {again.coordinate:g} "
-                    "when it is planned again\nhint: nothing was changed; resume with the metalforge that began it"
-                )
-        return orders + self._write_round(planned[len(current) :])
-
-    def _in_round(self, lane: ProducerLane, block: Block, *, over: bool) -> list[Order]:
+    def _in_round(self, lane: ProducerLane, block: Block, *, over: bool) -> None:
         if not over:
             lane.waiting.append(block.visit)
-            return self._order(block.visit, lane)
-        if any(other.waiting for other in self.lanes):
-            return []
-        return self._new_round()
+            self._order(block.visit, lane)
+        elif not any(other.waiting for other in self.lanes):
+            self._new_round()
 
-    def _new_round(self) -> list[Order]:
+    def _new_round(self) -> None:
         self._estimate()
         if self._stops():
-            return []
+            return
         self._expect()
         number = max((visit.round for visit in self.state.visits), default=-1) + 1
-        return self._write_round(self._plan_round(number, without=[]))
-
-    def _plan_round(self, number: int, *, without: Sequence[Assigned]) -> list[Assigned]:
-        """Return the visits of a round, as decided from what came before it."""
-        planned, nothing = self._planned(number, without)
+        planned = self._round(number)
         # While others have visits there is no end: who resumes in such a round would not know of it.
-        if not planned and self._goes_on(nothing):
-            planned, _ = self._planned(number, without, woken=True)
-        return planned
-
-    def _planned(
-        self, number: int, without: Sequence[Assigned], *, woken: bool = False
-    ) -> tuple[list[Assigned], list[Nothing]]:
-        """Return the visits of a round, and why lanes have none."""
-        skip = {visit.visit for visit in without}
-        planned: list[Assigned] = []
-        nothing: list[Nothing] = []
-        first = len(self.state.visits) - len(without)
-        for lane in self.lanes:
-            ahead, mine = self._ahead(lane), len(planned)
-            while lane.load(planned[mine:]) < 1:
-                at = first + len(planned)
-                found = self._plan.next(
-                    lane.who, self.state, planned, rounds=number, number=at, skip=skip, ahead=ahead, woken=woken
-                )
-                if isinstance(found, Nothing):
-                    nothing.append(found)
-                    break
-                planned.append(found)
-        return planned, nothing
-
-    def _write_round(self, planned: Sequence[Assigned]) -> list[Order]:
-        # All are written before the first begins: a round without rows may have been written in part.
+        if not planned and self._goes_on():
+            planned = self._round(number, woken=True)
+        # In one line of the journal: after a kill the round is there, or is planned again and comes out the same.
+        self._book.write(*(record for visit in planned for record in self._plan.records(visit)))
         for visit in planned:
-            self._book.write(*self._plan.records(visit))
-        return [order for visit in planned for order in self._order(visit.visit, self._give(visit))]
+            self._order(visit.visit, self._give(visit))
+
+    def _round(self, number: int, *, woken: bool = False) -> list[Assigned]:
+        """Return the visits of a round, as decided from what came before it."""
+        planned: list[Assigned] = []
+        for lane in self.lanes:
+            planned += self._decide(lane, planned, rounds=number, woken=woken)
+        return planned
 
     def _expect(self) -> None:
         """Write where peaks are expected, before visits are placed by it."""
@@ -403,50 +374,46 @@ class Planner:
         able = [lane for lane in self.lanes if system in lane.who.systems] or self.lanes
         return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(system))
 
-    def _order(self, visit: int, lane: ProducerLane) -> list[Order]:
-        """Return the next order of a visit, with the chain for a producer that does not hold it.
+    def _put(self, lane: ProducerLane, order: Order) -> None:
+        lane.outbox.append(order)
+        self._stocked.add(lane.place)
+
+    def _order(self, visit: int, lane: ProducerLane) -> None:
+        """Order more of a visit, with the chain for a producer that does not hold it.
 
         Where another one does, it is asked to release it, and the order waits for that.
         """
-        chain = self.state.visits[visit].chain
+        assigned = self.state.visits[visit]
+        chain = assigned.chain
+        holder = self._held.get(chain)
         if chain in self._moving:
             self._moving[chain].append((visit, lane))
-            return []
-        holder = self._held.get(chain)
-        if holder is not None and holder is not lane:
+        elif holder is not None and holder is not lane:
             self._moving[chain] = [(visit, lane)]
-            return [Order(visit=visit, chain=chain, updates=0, until=0, substrate=holder.who.substrate, release=True)]
-        known: tuple[ChainLog, ...] = ()
-        if holder is None:
-            with self._book.reading() as state:
-                known = (state.chains[chain].snapshot(),)
-            self._held[chain] = lane
-        assigned = self.state.visits[visit]
-        return [
-            Order(
-                visit=visit,
-                chain=chain,
-                updates=lane.updates_of(assigned, self.spec.running.block),
-                until=complete_at(assigned, self.state),
-                substrate=lane.who.substrate,
-                known=known,
-            )
-        ]
+            self._put(holder, Order(visit=visit, chain=chain, release=True))
+        else:
+            known = None
+            if holder is None:
+                with self._book.reading() as state:
+                    known = state.chains[chain].snapshot()
+                self._held[chain] = lane
+            updates = lane.updates_of(self.spec.running.block)
+            until = complete_at(assigned, self.state)
+            self._put(lane, Order(visit=visit, chain=chain, updates=updates, until=until, known=known))
 
-    def _released(self, block: Block) -> list[Order]:
-        """Return the orders that waited for a chain which another producer held."""
-        moved = self._moving.pop(block.chain, [])
-        if self.state.chains[block.chain].abandoned:
+    def _released(self, chain: ChainLog, source: ProducerLane) -> None:
+        """Send the orders that waited for a chain which another producer held."""
+        moved = self._moving.pop(chain.id, [])
+        if chain.abandoned:
             for visit, to in moved:
                 to.visits.pop(visit, None)
                 to.waiting.remove(visit)
                 self._hungry.add(to.place)
-            return [] if block.more or self.spec.running.deterministic else self._feed_all()
-        if not moved:
-            return []
-        source, target = block.substrate, moved[0][1].who.substrate
-        self._book.write(Migrated(chain=block.chain, step=block.step, source=source, target=target))
-        return [order for visit, to in moved for order in self._order(visit, to)]
+        elif moved:
+            target = moved[0][1].who.substrate
+            self._book.write(Migrated(chain=chain.id, step=chain.step, source=source.who.substrate, target=target))
+            for visit, to in moved:
+                self._order(visit, to)
 
     def _tell(self, chain: ChainLog) -> None:
         """Tell the volume's steerer what a chain has measured in its complete visits."""
@@ -458,13 +425,13 @@ class Planner:
         if (seen := observed()) is not None:
             self._plan.steerers[chain.system].tell([seen])
 
-    def _goes_on(self, nothing: Sequence[Nothing]) -> bool:
+    def _goes_on(self) -> bool:
         """Return whether producers are woken; otherwise note what the campaign ends by, if it ends.
 
         It is for the moment when no visit is under way and none was found. While producers sleep, an estimate is made
         from everything that was measured.
         """
-        ends = [found for found in nothing if found.ends is not None]
+        ends = [lane.nothing for lane in self.lanes if lane.nothing.ends is not None]
         if not ends or self._stops():
             return False
         asleep = next((found for found in ends if found.ends == "asleep"), None)
@@ -472,7 +439,7 @@ class Planner:
             self.stopped_by = ends[0].ends
             return False
         self._book.write(Decided(what="sleep", by="variance", reason=asleep.reason, system=asleep.system))
-        self._estimate_now()
+        self._estimate.now()
         if self._stops():
             return False
         if (why := reason_to_wake(self.state, asleep.system)) is None:

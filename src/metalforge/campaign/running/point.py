@@ -8,20 +8,23 @@ was. What moves it, and what no sound one gives, is its theory's own.
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.chain_log import ChainLog
+from metalforge.campaign.orderings import Checks
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.records import Decided
 from metalforge.core import InternalError, IrreproducibleError, LoggedRun, Phase, Row, Segment, SpecError
+from metalforge.native import BatchEngine, Engine
 
-from .equipment import Tools
-from .monitor import WarmUpVerdict
+from .monitor import WarmUpVerdict, verdict_on
 from .orders import Snapshot
 
 KEPT_BLOCKS = 3
@@ -30,8 +33,6 @@ WITNESS = 256
 """Updates of a chain after which one is made twice."""
 WIDE_WITNESS = 64
 """Times as rarely where a batch moves the chain: an update alone takes an engine of batches as long as many do."""
-SEEN = 4096
-"""Rows, and at least as many again, that a new one must differ from."""
 NOTHING = 0.0
 """Stands in rows for what an update does not have: JSON knows no NaN, and the phase tells."""
 
@@ -39,27 +40,28 @@ AnyRun: TypeAlias = LoggedRun[Any]
 Columns: TypeAlias = Mapping[str, Sequence[float]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tools:
+    """What a producer works with, whichever chain it runs."""
+
+    spec: CampaignSpec
+    files: ChainFiles
+    engine: Engine
+    checks: Checks = "none"
+    scratch: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Room of the engine that looks at configurations need, by what it is for."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether the engine moves many chains at once."""
+        return isinstance(self.engine, BatchEngine)
+
+
 class Recorded(NamedTuple):
     """The rows of a chain that the journal had when it was taken up."""
 
     phases: Sequence[Phase]
     columns: Columns
-
-
-class Exchange(Protocol):
-    """Swaps the coordinates of chains that stand at neighbouring ones."""
-
-    def exchange(self) -> None:
-        """Test swaps by the last rows."""
-        ...
-
-    def energies(self) -> list[float]:
-        """Return E of every replica by its last row, in order; none where one has no such row."""
-        ...
-
-    def sort(self, columns: Sequence[Any], replicas: Sequence[Any]) -> list[tuple[Any, list[float]]]:
-        """Return what a batch gave of the replicas by coordinate, with who held it."""
-        ...
 
 
 class Unsound(NamedTuple):
@@ -75,11 +77,15 @@ class PointChain(ABC):
     """A chain or a trajectory at some update, counted from 0; `update` moves it."""
 
     run: AnyRun
-    telling: str
-    """The column by which rows are told apart."""
     witness_every: int = WITNESS
     n_steps: int | None = None
     """Steps of a trajectory; None where updates have none that are tuned."""
+    saved_at = cost_s = 0.0
+    """When its producer saved it last, and how long that took."""
+    written: int | None = None
+    """Its updates that are in the file that was written here."""
+    took = True
+    """Whether no block of it has been made since it was taken up."""
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         self.id, self.system, self.coordinate = known.id, known.system, known.coordinate
@@ -87,9 +93,9 @@ class PointChain(ABC):
         self._recorded = Recorded(known.phases, known.columns)
         self.theory = tools.spec.theory
         self._decisions: list[Decided] = []
-        self._seen = set(known.columns.get(self.telling, ())[-SEEN:]), set[float]()
+        self._snapshots: list[Snapshot] = []
         self._witness: Row | None = None
-        self._witness_at = 0
+        self._witness_at = self._end_at = self._until = 0
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._exact = known.engines <= {tools.engine.name}
         self.emitted = self._known.rows
@@ -112,8 +118,8 @@ class PointChain(ABC):
         """End the warm-up where that was decided, or may be decided now."""
 
     @abstractmethod
-    def _second(self) -> Row:
-        """Return the next row, by a run that has nothing of this one but where it stands."""
+    def _second(self) -> Row | None:
+        """Return the next row, by a run that has nothing of this one but where it stands; None where it has none."""
 
     @abstractmethod
     def digest(self) -> str:
@@ -128,21 +134,12 @@ class PointChain(ABC):
         """Return what the configuration of a flagged block is, looked at once more, in words."""
 
     @property
-    def replica(self) -> int:
-        """The stream of the replica that holds the coupling: its own, where chains do not exchange any."""
-        return self._known.stream
-
-    @property
     def kind(self) -> tuple[object, ...] | None:
         """What it has in common with those that may move with it in a batch; None where it moves alone."""
         return None
 
-    def exchange(self, others: Sequence["PointChain"]) -> Exchange:
-        """Return what swaps the coordinates of these chains, of which it is the first."""
-        raise SpecError(f"chains of `{self.theory.table()}` do not exchange their coordinates")
-
-    def absorb(self, columns: Any, replicas: Sequence[float] | None = None) -> None:
-        """Take updates that a batch made; `replicas` says who held the coordinate in each."""
+    def absorb(self, columns: Any) -> None:
+        """Take updates that a batch made."""
         raise SpecError(f"chains of `{self.theory.table()}` move alone")
 
     def update(self) -> None:
@@ -167,29 +164,9 @@ class PointChain(ABC):
         """Return how many updates may be made of it at once."""
         return until - self.measured
 
-    def take_snapshots(self) -> list[Snapshot]:
-        """Return the configurations to be checked that were met since the last call."""
-        return []
-
     def snap(self) -> None:
         """Keep the configuration as it is, to be checked, where that can be done."""
         return
-
-    def _taken(self, columns: Mapping[str, Sequence[float]]) -> None:
-        """Note rows that are written."""
-        return
-
-    def _may_witness(self) -> bool:
-        """Return whether an update of it can be made twice."""
-        return True
-
-    def _moved(self, columns: Mapping[str, Sequence[float]]) -> Sequence[float]:
-        """Return of each row whether its update moved anything."""
-        return [1.0] * len(columns[self.telling])
-
-    def _ends_at_once(self) -> str:
-        """Return what is said at the end of a warm-up besides."""
-        return ""
 
     # -- taking it up --------------------------------------------------------------------------------------------------
 
@@ -237,12 +214,23 @@ class PointChain(ABC):
         """Updates of measurement made."""
         return self.run.measured
 
-    def begin_block(self) -> None:
-        """Say that a block begins: checkpoints keep the rows of the last few; now and then its first has a witness."""
+    def begin(self, updates: int, until: int) -> None:
+        """Take an order: at most so many updates beyond the journal, or until so many are measured.
+
+        Checkpoints keep the rows of the last few blocks; now and then the first update of one has a witness.
+        """
+        if self.measured > until:
+            # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
+            self.begin_again()
+        self._end_at, self._until = self.emitted + updates, until
         self._marks.append(self.rows)
-        due = self.rows >= max(self._witness_at, self.emitted)
-        if self.run.phase == "measure" and due and self._may_witness():
+        if self.run.phase == "measure" and self.rows >= max(self._witness_at, self.emitted):
             self._call_witness()
+
+    @property
+    def left(self) -> int:
+        """Updates that are left of the order, as many as may be made at once; 0 where it has arrived."""
+        return max(min(self._end_at - self.rows, self.room(self._until)), 0)
 
     def _call_witness(self) -> None:
         """Make the next update twice."""
@@ -270,18 +258,6 @@ class PointChain(ABC):
         """Those of them that are measured."""
         return min(self.measured, max(self.rows - self.emitted, 0))
 
-    def repeats(self, columns: Mapping[str, Sequence[float]]) -> int | None:
-        """Return the first of new rows that is one of earlier ones; None where all are new."""
-        told = columns[self.telling]
-        if len(new := set(told)) == len(told) and all(new.isdisjoint(seen) for seen in self._seen):
-            return None
-        known = set().union(*self._seen)
-        for row, (value, moved) in enumerate(zip(told, self._moved(columns), strict=False)):
-            if moved and value in known:
-                return row
-            known.add(value)
-        return None
-
     def begin_again(self) -> None:
         """Go back to update 0; decisions that the journal has are taken from there once more."""
         self._decisions.clear()
@@ -289,11 +265,6 @@ class PointChain(ABC):
 
     def take_segments(self) -> list[Segment]:
         """Return the rows that are not in the journal or on their way to it; from now on they are."""
-        columns = self.fresh()
-        self._taken(columns)
-        before, recent = self._seen
-        recent.update(columns[self.telling])
-        self._seen = (recent, set()) if len(recent) >= SEEN else (before, recent)
         begin, self.emitted = self.emitted, max(self.rows, self.emitted)
         made = list(self.run.log.segments(begin))
         self._forget()
@@ -309,10 +280,11 @@ class PointChain(ABC):
             self._known = replace(self._known, by_phase=Counter(), columns={})
             self._recorded = Recorded((), {})
 
-    def take_decisions(self) -> list[Decided]:
-        """Return what was decided since the last call; whoever writes it down dates it."""
-        made, self._decisions = self._decisions, []
-        return made
+    def take_told(self) -> tuple[list[Decided], list[Snapshot]]:
+        """Return what was decided, and the configurations to be checked that were met, since the last call."""
+        told = self._decisions, self._snapshots
+        self._decisions, self._snapshots = [], []
+        return told
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, with the rows that may not be in the journal yet."""
@@ -335,6 +307,11 @@ class PointChain(ABC):
                 "\nhint: nothing was changed; resume where the campaign ran before"
             ) from error
 
+    def _end_if_settled(self, columns: Columns) -> None:
+        """End the warm-up if its rows so far say that it is over."""
+        if (verdict := verdict_on(self._spec.warmup, *self.theory.warmup_columns(columns))).ends:
+            self._end(verdict)
+
     def _is_decided(self, unit: str) -> bool:
         """End the warm-up where the journal says so or it is the longest; return whether nothing is left to decide."""
         warmup, ends = self.run.warmup, self._known.warmup_ends
@@ -350,12 +327,13 @@ class PointChain(ABC):
 
     def _end(self, verdict: WarmUpVerdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
+        tuned = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
         decided = Decided(
             what="warmup-ends",
             chain=self.id,
             step=self.run.warmup.done,
             by=verdict.by,
-            reason=verdict.reason + self._ends_at_once(),
+            reason=verdict.reason + tuned,
             baseline=verdict.rule,
             done=f"measured from update {self.run.warmup.done} on",
         )

@@ -1,32 +1,100 @@
-"""The stage that runs chains: orders in, blocks of rows out."""
+"""The stage that runs chains: orders in, blocks of rows out; and the chains that it holds, in memory and on disk."""
 
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from math import inf
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metalforge.campaign.store.records import Decided, Promise
-from metalforge.core import ChainFaultError, DeviceLostError
-from metalforge.pipeline import Emit, Stage
+from metalforge.campaign.chain_log import ChainLog
+from metalforge.campaign.store.chain_files import CheckpointStoreError
+from metalforge.campaign.store.records import Promise
+from metalforge.core import ChainFaultError, DeviceLostError, MetalforgeError, SpecError
+from metalforge.pipeline import Stage
 
-from .equipment import Tools
+from .batches import Faults, Together
 from .gate import Gate
-from .ladder import PointLadder
-from .orders import Block, Order, Volley
-from .point import PointChain
-from .pool import ChainPool
-from .together import Faults, Together
+from .orders import Answer, Block, Order, Volley
+from .point import PointChain, Tools
 
 LONGEST_S = 2.0
 """Wall time of a block, unless a single update takes longer."""
+SHARE = 0.05
+"""Part of the run time of chains that move together which their checkpoints may cost."""
 
 
-class Producer(Stage[Volley, Block]):
+class ChainPool:
+    """Takes up chains by what the journal knows of them, keeps their files, and gives them away."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self.held: dict[str, PointChain] = {}
+        self.said: list[str] = []
+        """What the journal should say of the checkpoints."""
+        self._troubled = False
+
+    def open(self, known: ChainLog) -> PointChain:
+        """Take up a chain, from a checkpoint or new."""
+        files, point = self._tools.files, self._tools.spec.theory.point
+        path = Path()
+        try:
+            with files.reading(known.id) as path:
+                found = point(known, self._tools, path)
+            if known.rows and not found.taken_up_at and self._tools.checks != "none":
+                # The last checkpoint is from beyond what the journal has with all checks.
+                with files.reading(known.id, before=True) as path:
+                    found = point(known, self._tools, path)
+        except CheckpointStoreError:
+            raise
+        except MetalforgeError as error:
+            if files.has(known.id):
+                where = files.where(known.id)
+                raise SpecError(
+                    f"chain {known.id} cannot go on from its checkpoint: {str(error).replace(str(path), where)}\n"
+                    f"hint: remove {where} to compute the chain again from its start, bit for bit"
+                ) from error
+            raise
+        found.saved_at = time.monotonic()
+        self.held[known.id] = found
+        return found
+
+    def keep(self, held: PointChain, together: int = 1) -> bool:
+        """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time.
+
+        So many move `together` in that time, and wait while one is written.
+        """
+        wait = max(self._tools.spec.running.checkpoint_s, together * held.cost_s / SHARE)
+        return time.monotonic() - held.saved_at >= wait and self.save(held)
+
+    def save(self, held: PointChain) -> bool:
+        """Write a checkpoint now; return whether it is kept. A place that does not take it has the one before.
+
+        The first trouble with the place is said.
+        """
+        began = time.monotonic()
+        try:
+            self._tools.files.save(held.id, held.save, keep=self._tools.checks != "none")
+        except CheckpointStoreError as error:
+            if not self._troubled:
+                self.said.append(f"{error.first_line}: chains go on, and what was kept before stays")
+            kept, self._troubled = False, True
+        else:
+            kept, held.written = True, held.rows
+        held.saved_at = time.monotonic()
+        held.cost_s = held.saved_at - began
+        return kept
+
+    def save_all(self) -> None:
+        """Write all chains whose files are older than they are; a place that does not take one is not asked on."""
+        for name in sorted(self.held):
+            if self.held[name].rows != self.held[name].written and not self.save(self.held[name]):
+                return
+
+
+class Producer(Stage[Volley, Answer]):
     """Runs the chains it is ordered to run on one logical substrate; on cores pinned to one of its own.
 
     Chains are its own, and messages are all that it has of the rest of the campaign. In a process of its own it comes
@@ -39,77 +107,61 @@ class Producer(Stage[Volley, Block]):
         self._gate = Gate(wide=tools.wide)
         self._abandoned: set[str] = set()
         """Chains that a verdict ended: orders that were already on their way must not open them again."""
-        self._took: set[str] = set()
-        """Chains that were taken up with the orders under way."""
         self._pinned = False
-        self._began = 0.0
-        """When the updates of the orders under way began."""
 
-    def step(self, state: Any, item: Volley) -> tuple[Any, Any]:
+    def step(self, state: Any, item: Volley) -> tuple[Any, list[Answer]]:
         """Run orders."""
         self._pin()
         try:
-            answered = [block for order in item.orders if (block := self._prepare(order)) is not None]
-            waiting = {block.chain for block in answered}
-            blocks = answered + self._run([order for order in item.orders if order.chain not in waiting])
+            return state, [self._answer(item)]
         except DeviceLostError as error:
-            self._pool.forget()
-            blocks = [self._answer(order, lost=str(error).partition("\n")[0]) for order in item.orders]
-        last = len(blocks) - 1
-        return state, [self._emit(replace(block, more=last - i)) for i, block in enumerate(blocks)]
-
-    def _prepare(self, order: Order) -> Block | None:
-        """Take up the chain of an order; return the answer to one that moves nothing."""
-        if order.chain in self._abandoned:
-            return self._answer(order, missing=not order.release, released=order.release)
-        # Orders that waited for a process that died all come again: the first of them takes the chain up.
-        if order.known and order.chain not in self._pool:
-            self._pool.open(order.known)
-            self._took.add(order.chain)
-        if order.chain not in self._pool:
-            return self._answer(order, missing=not order.release, released=order.release)
-        if order.release:
-            return self._answer(order, step=self._pool.release(order.chain), saved=True, released=True)
-        return None
-
-    def _emit(self, block: Block) -> Emit:
-        # Configurations that are checked now because nobody knows of an earlier check were flagged then.
-        chi = max(block.chi, self._tools.spec.screening.chi) if block.snapshots else block.chi
-        header = {"chi": chi, "coordinate": block.coordinate, "done": block.done, "rows": block.rows}
-        return Emit(block, header=header, chain=block.chain)
+            self._pool.held.clear()
+            return state, [Answer(substrate=self._substrate, lost=str(error).partition("\n")[0])]
 
     def finish(self, state: Any) -> Any:
         """Write all chains to their files: whoever goes on with the campaign takes them up there."""
         try:
             self._pool.save_all()
         except DeviceLostError:
-            self._pool.forget()  # they go on from the files that are there
+            self._pool.held.clear()  # they go on from the files that are there
 
-    def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
-        return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
-
-    def _run(self, orders: Sequence[Order]) -> list[Block]:
-        """Return the blocks of orders, one for each chain that was moved; of a ladder the first chain's comes last."""
-        held = [self._pool.take(order.chain) for order in orders]
+    def _answer(self, volley: Volley) -> Answer:
+        """Take up what the orders move, and move it."""
+        blocks, moved = [], []
+        for order in volley.orders:
+            held = None if order.chain in self._abandoned else self._pool.held.get(order.chain)
+            # Orders that waited for a process that died all come again: the first of them takes the chain up.
+            if held is None and order.known and order.chain not in self._abandoned:
+                held = self._pool.open(order.known)
+            if order.release or held is None:
+                saved = held is not None and self._pool.save(self._pool.held.pop(order.chain))
+                blocks.append(
+                    Block(visit=order.visit, chain=order.chain, held=False, released=order.release, saved=saved)
+                )
+            else:
+                moved.append((order, held))
         faults: Faults = {}
-        for one, order in zip(held, orders, strict=True):
+        for order, held in moved:
             try:
-                one.begin(order.updates, order.until)
+                held.begin(order.updates, order.until)
             except ChainFaultError as error:  # its first update was made twice, and the second chain is not sound
-                faults[one] = error
+                faults[held] = error
         clock = time.monotonic if self._tools.wide else time.thread_time
-        self._began, began = time.time(), clock()
-        faults |= self._together.advance([one for one in held if one not in faults], self._until_border())
-        seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
-        blocks: list[Block] = []
-        for one, order in zip(held, orders, strict=True):
-            blocks += self._blocks(order, one, faults.get(one), seconds, len(orders))[::-1]
-        if blocks:
-            # The last one speaks for the volley.
-            said = self._together.take_said() + self._pool.take_said()
-            lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
-            blocks[-1] = replace(blocks[-1], decisions=[*blocks[-1].decisions, *lane])
-        return blocks
+        began_at, began = time.time(), clock()
+        faults |= self._together.advance([held for _, held in moved if held not in faults], self._until_border())
+        seconds = clock() - began
+        blocks += [self._block(order, held, faults.get(held), len(moved)) for order, held in moved]
+        said, self._together.said, self._pool.said = self._together.said + self._pool.said, [], []
+        # Configurations that are checked now because nobody knows of an earlier check were flagged then.
+        chi = max((block.chi for block in blocks), default=0.0)
+        return Answer(
+            substrate=self._substrate,
+            blocks=blocks,
+            chi=max(chi, self._tools.spec.screening.chi) if any(block.snapshots for block in blocks) else chi,
+            seconds=seconds,
+            began=began_at,
+            said=said,
+        )
 
     def _until_border(self) -> Callable[[], bool]:
         """Return what says before every update whether a block ends there.
@@ -120,72 +172,55 @@ class Producer(Stage[Volley, Block]):
         stopping = self._stopping
         if self._tools.spec.running.deterministic:
             return stopping
-        ends = inf
+        ends: float | None = None
 
         def over() -> bool:
             nonlocal ends
-            now = time.monotonic()
-            # Asked before the first update, too: that one is always made.
-            ends, late = (now + LONGEST_S, False) if ends == inf else (ends, now > ends)
-            return late or stopping()
+            if ends is None:  # asked before the first update, too: that one is always made
+                ends = time.monotonic() + LONGEST_S
+                return stopping()
+            return time.monotonic() > ends or stopping()
 
         return over
 
-    def _blocks(
-        self, order: Order, held: PointLadder, error: ChainFaultError | None, seconds: float, together: int
-    ) -> list[Block]:
-        """Return the blocks of one order, by coupling; one answer to an order whose block must be computed again."""
+    def _block(self, order: Order, held: PointChain, error: ChainFaultError | None, together: int) -> Block:
+        """Return the block of an order, or say that it must be computed again."""
         verdict = self._gate.judge(held, error)
-        fault = verdict.fault
+        if verdict.again or verdict.fault:
+            del self._pool.held[held.id]
         if verdict.again:
-            self._took.discard(order.chain)
-            self._pool.doubt(order.chain, from_start=verdict.from_start)
-            return [self._answer(order, missing=True, step=held.rows, decisions=list(verdict.decisions))]
-        segments = held.take_segments() if not fault else [[] for _ in held.points]
-        chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
-        promised: list[Promise] = [
-            self._promised(point, chi) if rows else "none"
-            for point, chi, rows in zip(held.points, chis, segments, strict=True)
-        ]
-        if fault:
-            self._pool.drop(order.chain)
-            self._abandoned.add(order.chain)
-        saved = not fault and self._pool.keep(order.chain, together)
-        took = order.chain in self._took
-        self._took.discard(order.chain)
-        blocks = []
-        for rung, point in enumerate(held.points):
-            done = point.measured >= order.until or bool(fault)
-            block = self._answer(
-                order,
-                chain=point.id,
-                rung=rung,
-                step=point.rows,
-                coordinate=point.coordinate,
-                segments=segments[rung],
-                done=done,
-                digest=point.digest() if done else "",
-                seconds=seconds,
-                began=self._began,
-                chi=chis[rung],
-                fault=fault if rung == 0 else "",
-                decisions=[*point.take_decisions(), *(d for d in verdict.decisions if d.chain == point.id)],
-                took=took,
-                saved=saved and rung == 0,
-                snapshots=[] if fault else point.take_snapshots(),
-                promised=promised[rung],
-            )
-            blocks.append(block)
-        return blocks
-
-    def _promised(self, chain: PointChain, chi: float) -> Promise:
-        """Return which configurations of a block are to be checked; one that is flagged is kept for it."""
-        if self._tools.checks == "all":
-            return "all"
-        if self._tools.checks == "flagged" and chi >= self._tools.spec.screening.chi:
-            chain.snap()
-            return "last"
-        return "none"
+            if verdict.from_start:
+                self._tools.files.forget(held.id)
+            return Block(visit=order.visit, chain=order.chain, held=False, decisions=verdict.decisions)
+        if verdict.fault:
+            self._abandoned.add(held.id)
+        segments = [] if verdict.fault else held.take_segments()
+        screening = self._tools.spec.screening
+        promised: Promise = "none"
+        chi = susceptibility_of(held, screening.window)
+        if segments and self._tools.checks == "all":
+            promised = "all"
+        elif segments and self._tools.checks == "flagged" and chi >= screening.chi:
+            held.snap()
+            promised = "last"
+        decisions, snapshots = held.take_told()
+        done = bool(verdict.fault) or held.measured >= order.until
+        took, held.took = held.took, False
+        return Block(
+            visit=order.visit,
+            chain=order.chain,
+            took=took,
+            step=held.rows,
+            segments=segments,
+            done=done,
+            digest=held.digest() if done else "",
+            chi=chi,
+            fault=verdict.fault,
+            decisions=[*decisions, *verdict.decisions],
+            snapshots=[] if verdict.fault else snapshots,
+            promised=promised,
+            saved=not verdict.fault and self._pool.keep(held, together),
+        )
 
     def _pin(self) -> None:
         """Bind this stage's thread to its core, where the system can."""

@@ -1,6 +1,5 @@
 """One producer as the planner sees it: its orders, the visits that still need orders, and how long orders are."""
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,12 +17,16 @@ VOLLEY_S = 0.5
 Those of a deterministic campaign are the shortest."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProducerLane:
     """One producer, and what it has been ordered to do."""
 
     who: Assignee
-    waiting: deque[int] = field(default_factory=deque)
+    place: int = 0
+    """Among the lanes."""
+    block: int = 1
+    """Updates of an order, where it is wide."""
+    waiting: list[int] = field(default_factory=list)
     """Visits of the orders that have not been answered."""
     visits: dict[int, Assigned] = field(default_factory=dict)
     """Those that lack orders still."""
@@ -31,12 +34,6 @@ class ProducerLane:
     """Orders that have not been sent."""
     flying: int = 0
     """Volleys that have not been answered."""
-    block: int = 1
-    """Updates of an order, where it is wide."""
-    took: float = 0.0
-    """Seconds of the volley whose blocks come in."""
-    place: int = 0
-    """Among the lanes."""
     nothing: Nothing = field(default_factory=Nothing)
     """Why there was no visit for it when the plan was last asked."""
     asked_after: int = -1
@@ -49,19 +46,17 @@ class ProducerLane:
 
     def load(self, visits: Iterable[Assigned]) -> float:
         """Return how much of it visits keep busy: 1 is all of it."""
-        return round(sum(map(self.load_of, visits)), 6)
+        return round(sum(map(self._load_of, visits)), 6)
 
-    def load_of(self, visit: Assigned) -> float:
-        """Return how much of it one visit keeps busy."""
+    def _load_of(self, visit: Assigned) -> float:
         return self.who.share(visit.system) if self.wide else 1.0
 
-    def updates_of(self, visit: Assigned, block: int) -> int:
+    def updates_of(self, block: int) -> int:
         """Return the updates of one order: `block` unless the lane is wide."""
         return max(block, self.block) if self.wide else max(1, block)
 
-    def pace(self, wide: WideWork) -> None:
+    def pace(self, wide: WideWork, took: float) -> None:
         """Make orders longer where volleys are short, and shorter where they are long."""
-        took, self.took = self.took, 0.0
         if took:
             wanted = self.block * (2 if took < VOLLEY_S / 2 else 0.5 if took > 2 * VOLLEY_S else 1)
             self.block = int(min(max(wanted, wide.least), wide.most))
@@ -75,7 +70,7 @@ class ProducerLane:
                 kept.append(order)
             else:
                 sent[order.chain] = order
-                load += self.load_of(visits[order.visit])
-        self.outbox[:] = kept
+                load += self._load_of(visits[order.visit])
+        self.outbox = kept
         self.flying += 1
-        return Volley(tuple(sent.values()))
+        return Volley(self.who.substrate, tuple(sent.values()))

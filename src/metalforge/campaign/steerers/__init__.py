@@ -101,7 +101,7 @@ def _named(module: str, kind: str, *options: str) -> Callable[[SystemScan], Any]
 
 
 _process = _named("gaussian_process", "GaussianProcess", "initial", "fresh_cost", "reach", "seed")
-# The process, whose prior may come from the conductor's head (`running.expecting`).
+# The process, whose prior may come from the conductor's head (`running.advice`).
 register_steerer(None, name="conductor", make=_process, adaptive=True, expects=True, of=("peak",))
 register_steerer(None, name="gaussian-process", make=_process, adaptive=True, expects=True, of=("peak",))
 register_steerer(

@@ -20,6 +20,7 @@ from metalforge.campaign import (
     Tools,
     Unsound,
     acceptance_of,
+    is_due,
 )
 from metalforge.core import Row, SpecError
 from metalforge.lattice import observables
@@ -44,13 +45,11 @@ class LatticePoint(PointChain):
     """A chain at one coupling."""
 
     run: ChainRun
-    telling = "plaquette"
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
         spec = tools.spec
         self._goes_on = False
         """Whether it was said that its warm-up goes on because of its acceptance."""
-        self._snapshots: list[Snapshot] = []
         own = lattice_of(spec)
         self._names = own.row_columns
         self._besides = own.measured
@@ -95,11 +94,10 @@ class LatticePoint(PointChain):
         """Identify the links."""
         return hashlib.sha256(self.field.to_links().tobytes()).hexdigest()[:32]
 
-    def _may_witness(self) -> bool:
-        return self.run.chain.sea is None
-
-    def _second(self) -> Row:
+    def _second(self) -> Row | None:
         """Return the next row, by a chain that has nothing of this one but its links and what was tuned."""
+        if self.run.chain.sea is not None:
+            return None
         chain = Chain(
             msgspec.structs.replace(self._wanted, hmc=self.run.chain.spec.hmc, start="file"), field=self.field.copy()
         )
@@ -107,10 +105,6 @@ class LatticePoint(PointChain):
         witness = ChainRun(chain, WarmUp(total=0), self._names, fill=NOTHING, besides=self._besides)
         witness.log.first = self.rows
         return witness.step()
-
-    def _moved(self, columns: Mapping[str, Sequence[float]]) -> Sequence[float]:
-        """Return of each row whether it is another configuration: a rejected trajectory leaves the links."""
-        return columns.get("accepted", ()) if self.n_steps is not None else super()._moved(columns)
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
         """Report links that are off the group."""
@@ -136,11 +130,6 @@ class LatticePoint(PointChain):
         row = self.run.log.columns["plaquette"][-1]
         return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
 
-    def take_snapshots(self) -> list[Snapshot]:
-        """Return the configurations to be checked that were met since the last call."""
-        met, self._snapshots = self._snapshots, []
-        return met
-
     def snap(self) -> None:
         """Keep the configuration as it is, with what was measured on it, to be checked if it was not."""
         if self.rows in self._known.checked_ahead:
@@ -164,7 +153,7 @@ class LatticePoint(PointChain):
             ends.append(max(self.rows, self._known.step) + 1)
         return min(ends) - self.rows
 
-    def absorb(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
+    def absorb(self, columns: Columns) -> None:
         """Take sweeps that a batch made; the warm-up ends among them where it would have ended alone."""
         begin, end = 0, len(columns["plaquette"])
         while begin < end:
@@ -194,7 +183,7 @@ class LatticePoint(PointChain):
         if ends is not None:
             return max(min(left, ends - warmup.done), 1)
         updates = warmup.done - warmup.quenched
-        return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
+        return next((n for n in range(1, left) if is_due(self._spec.warmup, updates + n)), left)
 
     def _look(self) -> None:
         if self._is_decided("updates"):
@@ -202,12 +191,9 @@ class LatticePoint(PointChain):
         warmup = self.run.warmup
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
-        if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway or self._is_refused():
+        if self.rows <= self._known.rows or not is_due(self._spec.warmup, updates) or not halfway or self._is_refused():
             return
-        columns = {name: column[warmup.quenched :] for name, column in self.run.log.columns.items()}
-        verdict = self._tools.monitor.look(*self._spec.theory.warmup_columns(columns))
-        if verdict.ends:
-            self._end(verdict)
+        self._end_if_settled({name: column[warmup.quenched :] for name, column in self.run.log.columns.items()})
 
     def _is_refused(self) -> bool:
         """Whether too few of its trajectories are accepted for it to be measured: their steps are tuned on."""
@@ -232,9 +218,6 @@ class LatticePoint(PointChain):
                 )
             )
         return True
-
-    def _ends_at_once(self) -> str:
-        return "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
 
 
 def off_group_limit(field: GaugeField, n_steps: int | None) -> float:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from metalforge.campaign import (
         CampaignSpec,
         ChainLog,
-        LadderBatch,
+        PointBatch,
         PointChain,
-        PointLadder,
         Report,
         Snapshot,
         Tools,
@@ -275,7 +274,7 @@ class Lattice(Theory, frozen=True, kw_only=True, tag="lattice"):
 
         return LatticePoint(known, tools, checkpoint)
 
-    def batch(self, members: "Sequence[PointLadder]") -> "LadderBatch":
+    def batch(self, members: "Sequence[PointChain]") -> "PointBatch":
         """Return room for chains, or ladders of them, on one engine."""
         from .batch import LinksTogether
 

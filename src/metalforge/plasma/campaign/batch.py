@@ -5,7 +5,7 @@ Before the next segment a bath may be left.
 
 from collections.abc import Callable, Sequence
 
-from metalforge.campaign import Faults, PointLadder
+from metalforge.campaign import Faults, PointChain
 from metalforge.core import ChainFaultError
 from metalforge.plasma.trajectory import TrajectoryBatch
 
@@ -15,22 +15,22 @@ from .point import PlasmaPoint
 class ParticlesTogether:
     """Trajectories as a `TrajectoryBatch`."""
 
-    def __init__(self, members: Sequence[PointLadder]) -> None:
+    def __init__(self, members: Sequence[PointChain]) -> None:
         self._batch = TrajectoryBatch([point.run for point in _trajectories(members)])
 
-    def move(self, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
+    def move(self, members: Sequence[PointChain], stopping: Callable[[], bool]) -> Faults:
         """Follow one segment of each."""
         faults: Faults = {}
         points = _trajectories(members)
-        for one, point, row in zip(members, points, self._batch.step([p.run for p in points]), strict=True):
+        for point, row in zip(points, self._batch.step([p.run for p in points]), strict=True):
             try:
                 if isinstance(row, ChainFaultError):
                     raise row
                 point.take(row)
             except ChainFaultError as error:
-                faults[one] = error
+                faults[point] = error
         return faults
 
 
-def _trajectories(members: Sequence[PointLadder]) -> list[PlasmaPoint]:
-    return [point for one in members for point in one.points if isinstance(point, PlasmaPoint)]
+def _trajectories(members: Sequence[PointChain]) -> list[PlasmaPoint]:
+    return [one for one in members if isinstance(one, PlasmaPoint)]

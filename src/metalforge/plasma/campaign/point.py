@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.campaign import NOTHING, ChainLog, PointChain, Tools, Unsound, WarmUpVerdict
-from metalforge.core import CountedWarmUp, Row, SpecError
+from metalforge.core import CountedWarmUp, Row, Segment, SpecError
 from metalforge.plasma.trajectory import TrajectoryRun
 from metalforge.plasma.warmup import AGREEMENT
 
@@ -30,7 +30,6 @@ class PlasmaPoint(PointChain):
     """A trajectory that was aimed at one coupling."""
 
     run: TrajectoryRun
-    telling = "phi"
     witness_every = WITNESS_SEGMENTS
 
     def __init__(self, known: ChainLog, tools: Tools, checkpoint: Path | None = None) -> None:
@@ -113,9 +112,11 @@ class PlasmaPoint(PointChain):
         fastest = float(np.sqrt((particles.velocities**2).sum(axis=1).max()))
         return f"its fastest particle has {fastest * (3 * self._wanted.gamma) ** 0.5:.2g} thermal velocities"
 
-    def _taken(self, columns: Mapping[str, Sequence[float]]) -> None:
+    def take_segments(self) -> list[Segment]:
+        """Return the rows that are not in the journal or on their way to it; from now on they are."""
         if self.fresh_measured:
-            self._last_energy = _energies(columns)[-1:]
+            self._last_energy = _energies(self.fresh())[-1:]
+        return super().take_segments()
 
 
 def _energies(columns: Mapping[str, Sequence[float]]) -> list[float]:

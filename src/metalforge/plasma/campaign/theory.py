@@ -15,7 +15,7 @@ from metalforge.campaign import OrderParameter, Start, System, Target, Theory, T
 from metalforge.core import SpecError
 
 if TYPE_CHECKING:
-    from metalforge.campaign import CampaignSpec, ChainLog, LadderBatch, PointChain, Report, Tools
+    from metalforge.campaign import CampaignSpec, ChainLog, PointBatch, PointChain, Report, Tools
     from metalforge.plasma.spec import PlasmaSpec  # loads what lattices do not need
 
     from .analysis import PlasmaAnalysis
@@ -171,7 +171,7 @@ class Plasma(Theory, frozen=True, kw_only=True, tag="plasma"):
 
         return PlasmaPoint(known, tools, checkpoint)
 
-    def batch(self, members: Sequence[Any]) -> "LadderBatch":
+    def batch(self, members: Sequence[Any]) -> "PointBatch":
         """Return room for trajectories of one shape on one engine."""
         from .batch import ParticlesTogether
 

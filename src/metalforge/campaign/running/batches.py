@@ -8,20 +8,20 @@ from typing import Protocol
 
 from metalforge.core import ChainFaultError, PlacementError
 
-from .ladder import PointLadder
+from .point import PointChain
 
 KEPT = 4
 """Batches that are kept for chains of the same kind and number: what an engine records for one takes it some time."""
 
 Kind = tuple[object, ...]
-Faults = dict[PointLadder, ChainFaultError]
+Faults = dict[PointChain, ChainFaultError]
 """What went wrong with which."""
 
 
-class LadderBatch(Protocol):
-    """Room for so many ladders of one kind."""
+class PointBatch(Protocol):
+    """Room for so many chains of one kind."""
 
-    def move(self, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
+    def move(self, members: Sequence[PointChain], stopping: Callable[[], bool]) -> Faults:
         """Move as many as it has room for, by no more than is left for one of them, or to where the campaign stops."""
 
 
@@ -30,22 +30,18 @@ class Together:
 
     def __init__(self, *, batches: bool = False) -> None:
         self._has_batches = batches
-        self._batches: dict[tuple[Kind, int], LadderBatch] = {}
+        self._batches: dict[tuple[Kind, int], PointBatch] = {}
         self._most: dict[Kind, int] = {}
         """Chains of a kind that fit at once, where all that were there did not."""
-        self._said: list[str] = []
+        self.said: list[str] = []
+        """What was found out, for people."""
 
-    def take_said(self) -> list[str]:
-        """Return what was found out since the last call, for people."""
-        said, self._said = self._said, []
-        return said
-
-    def advance(self, held: Sequence[PointLadder], stopping: Callable[[], bool]) -> Faults:
+    def advance(self, held: Sequence[PointChain], stopping: Callable[[], bool]) -> Faults:
         """Move all until each order is done or the campaign stops; return what went wrong with which of them."""
         faults: Faults = {}
         kinds = {one: one.kind if self._has_batches else None for one in held}
-        while not stopping() and (moving := [one for one in held if one not in faults and one.room]):
-            groups: dict[Kind, list[PointLadder]] = {}
+        while not stopping() and (moving := [one for one in held if one not in faults and one.left]):
+            groups: dict[Kind, list[PointChain]] = {}
             for one in moving:
                 if (kind := kinds[one]) is not None:
                     groups.setdefault(kind, []).append(one)
@@ -62,7 +58,7 @@ class Together:
                         faults |= batch.move(part, stopping)
         return faults
 
-    def _batch(self, kind: Kind, members: Sequence[PointLadder]) -> LadderBatch | None:
+    def _batch(self, kind: Kind, members: Sequence[PointChain]) -> PointBatch | None:
         """Return a batch for these; None where they do not fit at once, and fewer are to be tried."""
         key = kind, len(members)
         batch = self._batches.pop(key, None)
@@ -70,15 +66,14 @@ class Together:
             while len(self._batches) >= KEPT:
                 del self._batches[next(iter(self._batches))]
             try:
-                batch = members[0].points[0].theory.batch(members)
+                batch = members[0].theory.batch(members)
             except PlacementError as error:
                 if len(members) == 1:
                     raise
                 self._batches.clear()
                 self._most[kind] = half = len(members) // 2
-                what = "chains" if len(members[0].points) == 1 else "ladders"
                 reason = str(error).partition("\n")[0]
-                self._said.append(f"{len(members)} {what} at once do not fit, {half} are tried: {reason}")
+                self.said.append(f"{len(members)} chains at once do not fit, {half} are tried: {reason}")
                 return None
         self._batches[key] = batch  # the one that was used last comes last
         return batch
