@@ -60,7 +60,8 @@ class Pipeline:
         """Start a run.
 
         ``threads``: option `clock`. ``inline``: everything on this thread, in the order of `seed`.
-        ``ray``: an actor for each stage (extra `ray`), options `resources`, `start_s`. All: `events`, an `EventLog`.
+        ``ray``: an actor for each stage (extra `ray`), options `resources`, `start_s`. All: `events`, an `EventLog`,
+        and `host_of`, a function that returns where a stage's code runs, or None for here.
 
         >>> with pipeline.start() as run:      # doctest: +SKIP
         ...     run.wait()
