@@ -258,21 +258,13 @@ def _notes(
 
 def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: DeviceProfile) -> list[str]:
     """Return in words which candidates the host does quicker, with both sides' sums; empty where there are none."""
-    found = [
-        c
-        for c in candidates
-        if (here := c.software.latency) is not None
-        and (there := c.whole.latency) is not None
-        and here.value < there.value
-    ]
+    priced = [(c, c.software.latency, c.whole.latency) for c in candidates]
+    found = [c for c, here, there in priced if here is not None and there is not None and here.value < there.value]
     if not found:
         return []
     names = ", ".join(dict.fromkeys(name for c in found for name in c.job.nodes))
-    soft, hard = Cost.total([c.software for c in found]), Cost.total([c.whole for c in found])
-    return [
-        f"{names}: modelled {short(soft.latency)} on the CPU ({host.profile}) against {short(hard.latency)} with "
-        f"{profile.name}"
-    ]
+    soft, hard = (short(Cost.total(costs).latency) for costs in ([c.software for c in found], [c.whole for c in found]))
+    return [f"{names}: modelled {soft} on the CPU ({host.profile}) against {hard} with {profile.name}"]
 
 
 class OperationRouter(Wishes):
@@ -311,7 +303,11 @@ class OperationRouter(Wishes):
         graph, pins = as_graph(model), dict(pin or {})
         ranges = find_ranges(graph, None if calibration is None else observe(graph, calibration))
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
-        _check_pins(graph, pins, verdicts)
+        for name, side in pins.items():
+            verdict = find(f"op of graph {graph.name}", name, verdicts)
+            require_known("side to pin to", side, get_args(Pin))
+            if side == "npu" and not verdict.ok:
+                raise _cannot_pin(name, verdict)
         pinned = {name for name, side in pins.items() if side == "npu"}
         able = {name for name, verdict in verdicts.items() if verdict.ok and name not in pins}
         by_table = self.policy == "seed"
@@ -353,14 +349,6 @@ class OperationRouter(Wishes):
         except ResourceError:
             return False
         return True
-
-
-def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
-    for name, side in pins.items():
-        verdict = find(f"op of graph {graph.name}", name, verdicts)
-        require_known("side to pin to", side, get_args(Pin))
-        if side == "npu" and not verdict.ok:
-            raise _cannot_pin(name, verdict)
 
 
 def _cannot_pin(name: str, verdict: Verdict) -> PlacementError:

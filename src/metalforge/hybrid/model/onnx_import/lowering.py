@@ -242,7 +242,16 @@ class _Lowering:
         else:
             inputs = (f"{result.name}.inputs",)
             weights = np.hstack([one.matrix, other.matrix])
-            self._side_by_side(left, right, inputs[0])
+            axis, (joined,) = len(left.shape) - 1, inputs
+            for sizes in self.sizes:
+                width = sizes[left.name].shape[axis] + sizes[right.name].shape[axis]
+                sizes[joined] = Sized(left.kind, (*sizes[left.name].shape[:axis], width))
+            names = (left.name, right.name)
+            node = onnx.helper.make_node("Concat", names, inputs, name=joined, axis=axis)
+            self.uses[joined], self.values[joined] = 1, self._open(joined)
+            self.pieces[joined] = _Piece(
+                name=self._unique(joined), node=node, inputs=names, outputs=inputs, op=Concat(axis=axis)
+            )
         biases = [op.bias for op in (one, other) if op.bias is not None]
         bias = biases[0] + biases[-1] if len(biases) == 2 else next(iter(biases), None)
         for piece in (first, second):
@@ -250,19 +259,6 @@ class _Lowering:
         op = FullyConnectedOp(weights=weights, bias=bias, precision=one.precision)
         self.pieces[result.name] = replace(first, op=op, inputs=inputs, outputs=(result.name,))
         return True
-
-    def _side_by_side(self, left: Open, right: Open, name: str) -> None:
-        """Add a piece that joins two values along their last axis."""
-        axis = len(left.shape) - 1
-        for sizes in self.sizes:
-            width = sizes[left.name].shape[axis] + sizes[right.name].shape[axis]
-            sizes[name] = Sized(left.kind, (*sizes[left.name].shape[:axis], width))
-        node = onnx.helper.make_node("Concat", [left.name, right.name], [name], name=name, axis=axis)
-        self.uses[name] = 1
-        self.values[name] = self._open(name)
-        self.pieces[name] = _Piece(
-            name=self._unique(name), node=node, inputs=(left.name, right.name), outputs=(name,), op=Concat(axis=axis)
-        )
 
     # Parts.
 
