@@ -118,13 +118,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return None if self.transition is None else self.transition.error
 
 
+@one_thread()
 def finding_of(points: Sequence[PointSeries], plan: PlannedPoints, *, seed: int, n_bootstrap: int) -> Finding:
     """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
-    with one_thread():
-        return _finding(points, plan, seed, n_bootstrap)
-
-
-def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bootstrap: int) -> Finding:
     missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
     visited = at_least("points visited", plan.visited, plan.points, missing)
     try:
@@ -133,12 +129,11 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
         reason, *hint = str(problem).splitlines()
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
         return Finding(transition=None, said=reason, evidence=(visited, nowhere))
-    weighed = _weigh(found)
-    return msgspec.structs.replace(weighed, evidence=(visited, *weighed.evidence))
+    return _weigh(found, visited)
 
 
-def _weigh(found: Located) -> Finding:
-    """Return what was found with all items of evidence but that of the plan."""
+def _weigh(found: Located, visited: Evidence) -> Finding:
+    """Return what was found with all items of evidence, that of the plan first."""
     peak, pulls = found.transition, found.pulls
     near = [chain for chain in found.chains if abs(chain.coordinate - peak.result) <= peak.width]
     shape = shape_at(found.joint, found.chains, peak.result)
@@ -147,6 +142,7 @@ def _weigh(found: Located) -> Finding:
     count = sum(crossings(chain.order, *shape.thresholds) for chain in near)
     joined = _overlap(peak, near)
     items = [
+        visited,
         *around,
         _crossings(peak, count, shape, order),
         at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near {peak.result:.5g}"),
