@@ -1,4 +1,4 @@
-"""Markov chains in, numbers with honest errors out: Gamma method, thermalisation cuts and reweighting.
+"""Markov chains in, numbers with honest errors out: Gamma method, resampling, thermalisation cuts and reweighting.
 
 Autocorrelation times are counted in measurements and are 0.5 for uncorrelated data, everywhere.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from .mbar import pair_overlap
     from .obs import to_obs
+    from .resample import Resampled, block_length, bootstrap, jackknife
     from .susceptibility import kurtosis
 
 __all__ = [
@@ -37,12 +38,16 @@ __all__ = [
     "HotColdAgreement",
     "Joint",
     "NotLocated",
+    "Resampled",
     "Truncation",
     "autocorrelation",
+    "block_length",
+    "bootstrap",
     "chiral_susceptibility",
     "gamma_method",
     "gamma_method_derived",
     "hot_cold_agreement",
+    "jackknife",
     "mser",
     "susceptibility",
     "to_obs",
