@@ -102,9 +102,7 @@ class PlasmaReplicas:
         seen = self._rooms.advance([run.particles for run in going], [run.asks() for run in going])
         seconds = (time.perf_counter() - began) / len(going)  # the share of each
         moved = [(run, its) for run, its in zip(going, seen, strict=True) if not isinstance(its, LostParticleError)]
-        with ThreadPoolExecutor(
-            min(default_threads(), len(going))
-        ) as pool:  # to look takes longer than a card takes to move them
+        with ThreadPoolExecutor(min(default_threads(), len(going))) as pool:  # to look takes longer than to move them
             blocks = dict(pool.map(lambda its: (id(its[0]), its[0].note(its[1], seconds)), moved))
         for its in seen:
             if isinstance(its, LostParticleError):
@@ -130,9 +128,7 @@ class PlasmaReplicas:
                 remove_half_written(run.job.checkpoint.parent)
         self.save()  # runs that are killed in their first minute can be resumed too
         saved_at = time.monotonic()
-        target = self.runs[0].job.until_error
-        if enough is None:
-            enough = partial(said_enough, target=target)
+        enough = enough or partial(said_enough, target=self.runs[0].job.until_error)
         while self.remaining > 0 and not enough(self.runs):
             if should_stop():
                 self.save()

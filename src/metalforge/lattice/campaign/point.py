@@ -107,19 +107,18 @@ class LatticePoint(PointChain):
         return witness.step()
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
-        """Report links that are off the group."""
-        if looks:
-            off, most = self._off_group(), off_group_limit(self.field, self.n_steps)
-            if not off <= most:
-                reason = f"links are off SU(3) by {off:.2g}, above {most:.2g}"
-                yield Unsound("rule:unitarity", self.rows, reason, off)
-
-    def _off_group(self) -> float:
-        field = self.field
+        """Report links that are off the group: those of trajectories are projected at their start."""
+        if not looks:
+            return
+        field, scratch = self.field, self._tools.scratch
         key = field.engine.name, field.dims, field.precision
-        if key not in self._tools.scratch:
-            self._tools.scratch[key] = field.copy()
-        return field.off_group(self._tools.scratch[key])
+        if key not in scratch:
+            scratch[key] = field.copy()
+        pairs = PAIRS if field.precision == "f64" and not rounds_to_doubles(field.engine) else 1
+        most = OFF_GROUP[field.precision] * pairs * (1 + (self.n_steps or 0) / HMC_STEPS)
+        off = field.off_group(scratch[key])
+        if not off <= most:
+            yield Unsound("rule:unitarity", self.rows, f"links are off SU(3) by {off:.2g}, above {most:.2g}", off)
 
     def evaluated(self) -> str:
         """Return what the links of a flagged block are in higher precision, in words."""
@@ -218,9 +217,3 @@ class LatticePoint(PointChain):
                 )
             )
         return True
-
-
-def off_group_limit(field: GaugeField, n_steps: int | None) -> float:
-    """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
-    pairs = PAIRS if field.precision == "f64" and not rounds_to_doubles(field.engine) else 1
-    return OFF_GROUP[field.precision] * pairs * (1 + (n_steps or 0) / HMC_STEPS)
