@@ -1,7 +1,7 @@
 """Decisions counted: by whom, with which heads, and whether warm-ups were long enough.
 
 A decision is a head's where the baseline alone would have decided otherwise. The journal has both: a visit's steerer
-was asked without the head's answer, too (`running.suggestions`), and a length stands beside the baseline's. A head acts
+was asked without the head's answer, too (`running.steering`), and a length stands beside the baseline's. A head acts
 where at least one decision would have been another one. What would have followed from the baseline's decision is not
 known, since chains that were not run left no rows: differences are modelled, and are marked so. Where many campaigns
 were run with and without a head, the row of the table that has it is named.

@@ -52,7 +52,7 @@ class Wish(NamedTuple):
     baseline: float | None = None
     """Where the visit would be without that answer; None for no visit."""
     by_head: bool = False
-    """Whether the head decided where the visit is: see `suggestions`."""
+    """Whether the head decided where the visit is: see `steering`."""
 
 
 class Volume(NamedTuple):
