@@ -48,12 +48,10 @@ class SeenChain(Protocol):
     @property
     def rows(self) -> int:
         """Rows written."""
-        ...
 
     @property
     def columns(self) -> Mapping[str, Sequence[float]]:
         """The rows, by observable."""
-        ...
 
 
 class Reading(NamedTuple):
@@ -120,16 +118,12 @@ class Advisor(Protocol):
     @property
     def standings(self) -> Sequence[HeadStanding]:
         """Of every head, for the journal."""
-        ...
 
     def observe(self, chain: str, segments: Sequence[Segment], place: ChainPlace | None = None) -> None:
         """Take rows of a chain, of which those known before are passed over; never waits."""
-        ...
 
     def advise(self, question: Question) -> Advice | None:
         """Answer a question."""
-        ...
 
     def close(self) -> None:
         """Give the device back."""
-        ...

@@ -107,15 +107,12 @@ class EnergyMeter(Protocol):
     @property
     def name(self) -> str:
         """For example ``rapl:package-0``, ``nvml:0`` or ``model:akd1000-published``."""
-        ...
 
     def unavailable(self) -> str | None:
         """Return None when the counter can be read, else the reason and what would mend it."""
-        ...
 
     def total(self) -> Quantity:
         """Return joules since this meter was made; raises `MeterUnavailableError` when it cannot be read."""
-        ...
 
 
 @runtime_checkable
@@ -124,4 +121,3 @@ class RecentMeter(EnergyMeter, Protocol):
 
     def recent(self) -> Quantity:
         """Return the last total that came, without waiting for another; raises as `total` does."""
-        ...

@@ -52,12 +52,10 @@ class Rowed(Protocol):
     @property
     def phases(self) -> Sequence[Phase]:
         """The phase of every update."""
-        ...
 
     @property
     def columns(self) -> Mapping[str, Sequence[float]]:
         """The numbers of every update, by observable."""
-        ...
 
 
 class RowLog:

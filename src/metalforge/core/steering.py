@@ -70,15 +70,12 @@ class Steerer(Protocol):
     @property
     def name(self) -> str:
         """Identify the kind of steerer."""
-        ...
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return at most n coordinate to measure next, given those that are being measured now."""
-        ...
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out: all of it, or nothing when one of them is refused."""
-        ...
 
 
 @runtime_checkable
@@ -87,7 +84,6 @@ class ExpectsPeak(Protocol):
 
     def expect(self, prior: Sequence[float] | None) -> None:
         """Take a mean and a width in place of what was expected; None is nothing."""
-        ...
 
 
 def distinct(coordinates: Iterable[float], width: float) -> list[float]:

@@ -119,22 +119,18 @@ class Substrate(Protocol):
     @property
     def info(self) -> SubstrateInfo:
         """Identity, properties, capabilities."""
-        ...
 
     def cost(self, workload: Workload) -> Cost:
         """Price one call of `workload`; called only when the capabilities meet its needs."""
-        ...
 
     def meter(self) -> EnergyMeter:
         """Return the best energy meter there is for this substrate, readable or not."""
-        ...
 
     def open_engine(self, *, threads: int | None = None, variant: str = "") -> Any:
         """Return what fields live on here, a `metalforge.native.engine.Engine`; one without raises PlacementError.
 
         `variant` names another way in which it computes, where there are several.
         """
-        ...
 
 
 class NoEngine:

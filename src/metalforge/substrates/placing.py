@@ -41,12 +41,10 @@ class Choosable(Protocol):
     @property
     def nodes(self) -> frozenset[str]:
         """What it covers, by name."""
-        ...
 
     @property
     def gain(self) -> Gain:
         """What is saved by it."""
-        ...
 
 
 Piece = TypeVar("Piece", bound=Choosable)

@@ -87,51 +87,39 @@ class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
     @property
     def n_slots(self) -> int | None:
         """How many programs it holds at a time; None where it is as many as fit."""
-        ...
 
     def slots(self) -> tuple[str, ...]:
         """Return the slots that hold a program, oldest first."""
-        ...
 
     def load(self, program: Program, slot: str = DEFAULT_SLOT) -> None:
         """Put a program in a slot, in place of the one there; `ResourceError` where it does not fit beside others."""
-        ...
 
     def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
         """Return what the last layer gives: (batch, units) for (batch, inputs), (units,) for (inputs,)."""
-        ...
 
     def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
         """Return signed potentials; raises `NpuError` where the last layer rectifies."""
-        ...
 
     def set_variable(self, name: str, values: Array, slot: str = DEFAULT_SLOT) -> None:
         """Replace a variable of a program by one of the same type and shape."""
-        ...
 
     def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> Array:
         """Return a copy of a variable, as the device holds it."""
-        ...
 
     def program_external(self, data: bytes) -> None:
         """Put a program that comes as bytes (`wire`) in the default slot."""
-        ...
 
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take a program off the device; nothing happens when there is none."""
-        ...
 
     def reset(self) -> None:
         """Bring the device back to how it is after power-on: no program."""
-        ...
 
     def statistics(self) -> Statistics:
         """Return counts since the device was opened."""
-        ...
 
     def spent(self, slot: str) -> Spent:
         """Return what calls, updates and loads of one slot took since the device was opened; slots add up to all."""
-        ...
 
 
 def slot_limit(n_slots: int, held: tuple[str, ...]) -> ResourceError:
