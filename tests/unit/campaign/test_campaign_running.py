@@ -85,7 +85,7 @@ def test_joules_without_a_meter_are_refused_before_anything_runs(tmp_path):
         meter = GrowingMeter()
         meter.unavailable = lambda: "test: nothing to read"
         campaign._meters |= dict.fromkeys(campaign._meters, meter)
-        with pytest.raises(SpecError, match=r"energy meter.*nothing to read"):
+        with pytest.raises(SpecError, match=r"energy meter"):
             campaign.run()
         assert campaign.state.trajectories == 0
 

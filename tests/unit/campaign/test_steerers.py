@@ -142,7 +142,7 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
         steerer.tell([])
     with pytest.raises(SpecError, match=r"`chain-0`.*5\.65.*5\.66"):
         steerer.tell([good, moved])
-    with pytest.raises(SpecError, match="at least one point"):
+    with pytest.raises(SpecError, match="`ask`"):
         steerer.ask(0)
     for pending in (5.5, float("nan")):
         with pytest.raises(SpecError, match="pending point"):
@@ -152,9 +152,9 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
 
 @pytest.mark.parametrize(("low", "high"), [(5.8, 5.6), (5.7, 5.7), (float("nan"), 5.7), (5.6, float("inf"))])
 def test_an_empty_range_is_refused(low, high):
-    with pytest.raises(SpecError, match="finite and not empty"):
+    with pytest.raises(SpecError, match="range"):
         History(low, high)
-    with pytest.raises(SpecError, match="finite and not empty"):
+    with pytest.raises(SpecError, match="range"):
         find_largest_gaps([], low, high, 1)
 
 

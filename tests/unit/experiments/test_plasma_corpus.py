@@ -35,7 +35,7 @@ def test_damage_and_doubles_are_refused(tmp_path):
         file["runs/0/window"][0, 0] += 1
     with pytest.raises(SpecError, match="sha256"):
         PlasmaCorpus.load(tmp_path / "a.h5")
-    with pytest.raises(SpecError, match="must not share runs"):
+    with pytest.raises(SpecError, match="share"):
         PlasmaCorpus.joined([made, made])
     (tmp_path / "no.h5").write_bytes(b"nothing")
     with pytest.raises(SpecError, match="damaged"):

@@ -138,5 +138,5 @@ def test_slots_are_part_of_the_protocol():
     with pytest.raises(ResourceError, match="holds 2 programs"):
         device.load(program("c"), "c")
     device.load(program("c"), "b")  # in place of the one there
-    with pytest.raises(NpuError, match="at least one slot"):
+    with pytest.raises(NpuError, match="slot"):
         EmulatedDevice(n_slots=0)

@@ -111,5 +111,5 @@ def test_a_matrix_that_dies_out_is_left_as_it_was_drawn():
 
 @pytest.mark.parametrize("options", [{"units": 0}, {"inputs": 0}, {"seed": -1}, {"seed": 2**64}])
 def test_bad_sizes_and_seeds_are_refused(options):
-    with pytest.raises(SpecError, match="at least one unit"):
+    with pytest.raises(SpecError, match="unit"):
         origin_weights(**options)
