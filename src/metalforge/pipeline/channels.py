@@ -15,7 +15,7 @@ from metalforge.core import SpecError
 from .errors import BrokenError, ClosedError, EndOfChannel
 from .items import Item, ItemId, payload_bytes
 from .kinds import Bounded, ChannelKind
-from .lanes import CREDIT, END, Inbox, Lane, LaneStatistics
+from .lanes import CREDIT, END, Inbox, Lane, LaneStatistics, taken
 
 
 class _Ending(NamedTuple):
@@ -178,8 +178,8 @@ class Receive(_Handle):
     def _tell(self, cause: BaseException | None) -> None:
         lane = self._lane
         self._sender.gone = ending = _Ending(True, cause)
-        while lane.credits.qsize():  # credits that are left must not hide that no receiver is there
-            lane.credits.get()
+        while taken(lane.credits):  # credits that are left must not hide that no receiver is there
+            pass
         for queue in (lane.credits, lane.space):
             if queue is not None:
                 queue.put(ending)

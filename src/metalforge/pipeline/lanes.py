@@ -44,7 +44,7 @@ END: Final = Word.END
 Inbox: TypeAlias = SimpleQueue[Any]
 
 
-def _taken(credits: Inbox) -> bool:
+def taken(credits: Inbox) -> bool:
     """Whether a credit was there, which is taken."""
     try:
         return credits.get_nowait() is CREDIT
@@ -181,7 +181,7 @@ class BoundedLane(Lane):
         """Take a credit if there is one and the bytes fit."""
         if self._max_bytes is not None and not self.fits(item.bytes):
             return False
-        if not _taken(self.credits):
+        if not taken(self.credits):
             return False
         self.push(item)
         return True
@@ -212,7 +212,7 @@ class BoundedLane(Lane):
 
     def force(self, item: Item) -> None:
         """Put without a credit; takes one later. Only while no consumer can have taken from this lane."""
-        self._debt += not _taken(self.credits)
+        self._debt += not taken(self.credits)
         self.push(item)
 
 
@@ -298,7 +298,7 @@ class Ring:
 
     def enter(self) -> bool:
         """Take a token without waiting; False when there is none."""
-        return _taken(self.tokens)
+        return taken(self.tokens)
 
     def leave(self) -> None:
         """Give a token back."""

@@ -1,6 +1,7 @@
 """Channels by hand: order, backpressure, and three endings that are never confused."""
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -139,6 +140,22 @@ def test_a_waiting_sender_learns_that_the_receiver_died(kind):
     assert [type(e.cause) for e in seen] == [RuntimeError]
     with pytest.raises(BrokenError):
         send.send(b"x")
+
+
+class Contended(SimpleQueue):
+    """Credits of which another thread takes the last one after it was counted."""
+
+    def qsize(self):
+        return 1
+
+
+def test_closing_does_not_wait_for_a_credit_that_the_sender_takes_meanwhile():
+    _, receive = open_channel(Bounded(1))
+    receive._lane.credits = Contended()
+    closing = threading.Thread(target=receive.close, daemon=True)
+    closing.start()
+    closing.join(10.0)
+    assert not closing.is_alive()
 
 
 def test_latest_keeps_the_newest_and_counts_what_it_overwrote():
