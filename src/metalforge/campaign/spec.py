@@ -323,8 +323,11 @@ def _shipped() -> dict[str, _Preset]:
     """Return the presets of all theories: those of the file `presets.toml` in the package that has one, if any."""
     folders = [folder for theory in theory_names() if (folder := plugin_folder(GROUP, theory)) is not None]
     files = [file for folder in folders if (file := folder / "presets.toml").is_file()]
-    found = [msgspec.toml.decode(file.read_bytes(), type=dict[str, _Preset]) for file in files]
-    return {name: one for presets in found for name, one in presets.items()}
+    shipped: dict[str, _Preset] = {}
+    for file in files:  # of one name the first has it: a plug-in, which comes later, replaces nothing
+        found = msgspec.toml.decode(file.read_bytes(), type=dict[str, _Preset])
+        shipped |= {name: one for name, one in found.items() if name not in shipped}
+    return shipped
 
 
 def presets() -> dict[str, str]:

@@ -3,8 +3,10 @@ import tomllib
 import msgspec
 import pytest
 
+from metalforge.campaign import spec as specs
 from metalforge.campaign.report.spec_text import NOTES, TABLES, spec_text
 from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec, preset, presets
+from metalforge.campaign.theory import theory_names
 from metalforge.lattice.campaign import Lattice
 from metalforge.plasma.campaign import Plasma
 
@@ -44,6 +46,18 @@ def test_a_preset_reads_back_as_itself(name, tmp_path):
     path.write_text(spec_text(preset(name)))
     assert load_spec(path) == preset(name)
     assert load_spec(path).sha256 == preset(name).sha256
+
+
+def test_a_theory_that_comes_later_replaces_no_preset(tmp_path, monkeypatch):
+    (tmp_path / "presets.toml").write_text(
+        '[tiny]\nabout = "another"\nspec = {}\n[own]\nabout = "its own"\nspec = {}\n'
+    )
+    known, folder = presets(), specs.plugin_folder
+    monkeypatch.setattr(specs, "theory_names", lambda: (*theory_names(), "later"))
+    monkeypatch.setattr(
+        specs, "plugin_folder", lambda group, name: tmp_path if name == "later" else folder(group, name)
+    )
+    assert presets() == known | {"own": "its own"}
 
 
 def test_unusual_values_read_back(tmp_path):
