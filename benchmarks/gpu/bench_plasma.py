@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metalforge.native.cuda.engine import cuda_engine
-from metalforge.native.cuda.particles import SORT_THREADS, CudaParticleBatch, Tuning
-from metalforge.native.engine import Precision
+from metalforge.native.cuda.particles import SORT_THREADS, CudaParticles, Tuning
+from metalforge.native.engine import ParticleState, Precision
 from metalforge.plasma import PlasmaSpec, begin
 from metalforge.plasma.box import SKIN
 
@@ -41,30 +41,30 @@ class State:
     def __init__(self, replicas: int, spec: PlasmaSpec) -> None:
         start = begin(spec)
         self.spec, self.replicas = spec, replicas
-        self.positions = np.stack([start.positions] * replicas)
-        self.velocities = np.stack([start.velocities] * replicas)
-        self.boxes = np.stack([start.boxes] * replicas)
+        copies = [np.stack([array] * replicas) for array in (start.positions, start.boxes, start.velocities)]
+        self.state = ParticleState(*copies, [0] * replicas)
 
-    def batch(self, tuning: Tuning, skin: float = SKIN, precision: Precision = "f64") -> CudaParticleBatch:
+    def batch(self, tuning: Tuning, skin: float = SKIN, precision: Precision = "f64") -> CudaParticles:
         spec = self.spec
         of = (spec.particles, spec.length, spec.kappa, spec.cutoff, skin, precision)
-        return CudaParticleBatch(cuda_engine(0).card, self.replicas, *of, tuning)
+        return CudaParticles(cuda_engine(0).card, self.replicas, *of, tuning)
 
-    def advance(self, batch: CudaParticleBatch, steps: int, **looks: int) -> tuple[float, float]:
+    def advance(self, batch: CudaParticles, steps: int, **looks: int) -> tuple[float, float]:
         """Return the seconds of a call and the lists a replica made in it."""
         motions = [self.spec.nve._replace(seed=r) for r in range(self.replicas)]
         began = time.perf_counter()
-        seen = batch.advance(self.positions, self.boxes, self.velocities, motions, [0] * self.replicas, steps, **looks)
+        seen = batch.advance(self.state, motions, steps, **looks)
         seconds = time.perf_counter() - began
         return seconds, statistics.mean(one.lists for one in seen)
 
-    def warm_up(self, batch: CudaParticleBatch, steps: int) -> None:
+    def warm_up(self, batch: CudaParticles, steps: int) -> None:
         motions = [self.spec.langevin()._replace(seed=r) for r in range(self.replicas)]
-        batch.advance(self.positions, self.boxes, self.velocities, motions, [0] * self.replicas, steps)
-        self.velocities -= self.velocities.mean(axis=1, keepdims=True)
+        batch.advance(self.state, motions, steps)
+        velocities = self.state.velocities
+        velocities -= velocities.mean(axis=1, keepdims=True)
 
 
-def of_a_step(state: State, batch: CudaParticleBatch, short: int, every: int = 0, repeats: int = 3) -> float:
+def of_a_step(state: State, batch: CudaParticles, short: int, every: int = 0, repeats: int = 3) -> float:
     """Return the seconds of a step, between calls of `short` steps and of three times as many."""
     found = []
     state.advance(batch, short, samples=short // every if every else 0)
@@ -76,7 +76,7 @@ def of_a_step(state: State, batch: CudaParticleBatch, short: int, every: int = 0
     return statistics.median(found)
 
 
-def kernels(state: State, batch: CudaParticleBatch, tuning: Tuning) -> list[Row]:
+def kernels(state: State, batch: CudaParticles, tuning: Tuning) -> list[Row]:
     """Return what single launches take, all replicas at once: of a step, with and without sums, and of new lists."""
     card, own, rows = batch._card, batch._buffers, []
     state.advance(batch, 4, samples=2)

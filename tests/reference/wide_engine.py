@@ -29,13 +29,10 @@ class WideEngine:
             raise PlacementError(f"{self.name} has no room for {chains} chains")
         return WideBatch(self, dims, precision, chains)
 
-    def particles(self, *room):
-        return self._cpu.particles(*room)
-
-    def particle_batch(self, replicas, *room):
+    def particles(self, replicas, *room):
         if replicas > self.fits:
             raise PlacementError(f"{self.name} has no room for {replicas} boxes")
-        return WideBoxes(self, replicas, self._cpu.particle_batch(replicas, *room))
+        return WideBoxes(self, replicas, self._cpu.particles(replicas, *room))
 
     def work(self, size, updates):
         """Note that so many move at once; the card is lost when it has made what it was told to."""
@@ -47,7 +44,7 @@ class WideEngine:
 
 
 class WideBoxes:
-    """A `ParticleBatch` of the CPU's."""
+    """`ParticleBoxes` of the CPU's."""
 
     def __init__(self, engine, replicas, boxes):
         self._engine, self._replicas, self._boxes = engine, replicas, boxes

@@ -27,6 +27,7 @@ from .engine import (
     Iterations,
     Motion,
     ParticleSamples,
+    ParticleState,
     Precision,
 )
 
@@ -65,20 +66,11 @@ class CpuEngine:
         return cast("Grid", _grid(self, dims, precision))  # its kernels are bound by name
 
     def particles(
-        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> "_CpuParticles":
-        """Return room for particles; a neighbour takes a byte of list, a particle some hundred of everything else."""
-        check_memory(f"{n} particles", int(n * (300 + 8 * cutoff**3)))
-        return _CpuParticles(self, n, length, (n, length, kappa, cutoff, skin), precision)
-
-    def particle_batch(
         self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> "_CpuParticleBatch":
-        """Return room for replicas, which share the threads: one each as long as there are fewer threads."""
+    ) -> "_CpuParticles":
+        """Return room for boxes; a neighbour takes a byte of list, a particle some hundred of everything else."""
         check_memory(f"{replicas} boxes of {n} particles", int(replicas * n * (300 + 8 * cutoff**3)))
-        each = cpu_engine(self.module.level, max(1, self.threads // replicas))
-        made = [each.particles(n, length, kappa, cutoff, skin, precision) for _ in range(replicas)]
-        return _CpuParticleBatch(made, self.threads)
+        return _CpuParticles(self, replicas, (n, length, kappa, cutoff, skin), precision)
 
 
 def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
@@ -201,74 +193,46 @@ class _CpuSolver:
 
 
 class _CpuParticles:
-    """A box of particles."""
+    """Boxes of particles, which share the threads: one each as long as there are fewer threads than boxes."""
 
     def __init__(
-        self, engine: CpuEngine, n: int, length: float, made_of: tuple[float, ...], precision: Precision
+        self, engine: CpuEngine, replicas: int, room: tuple[int, float, float, float, float], precision: Precision
     ) -> None:
-        self._n, self._length = n, length
-        self._made_of, self._engine, self._precision = made_of, engine, precision
-        self._kernels = getattr(engine.module, f"plasma_{precision}")(*made_of)
-        bind = _binder(engine, precision, self._kernels, length)
-        self._measure = bind("plasma_measure")
-        self._advance = bind("plasma_advance")
-
-    def __reduce__(self) -> tuple[Kernel, tuple[Any, ...]]:
-        return _CpuParticles, (self._engine, self._n, self._length, self._made_of, self._precision)
+        self._n, length, *_ = room
+        self._threads = min(engine.threads, replicas)
+        each = cpu_engine(engine.module.level, max(1, engine.threads // replicas))
+        self._kernels = [getattr(engine.module, f"plasma_{precision}")(*room) for _ in range(replicas)]
+        binders = [_binder(each, precision, kernels, length) for kernels in self._kernels]
+        self._measure, self._advance = ([bind(f"plasma_{name}") for bind in binders] for name in ("measure", "advance"))
 
     @property
     def listed(self) -> int:
         """Places of neighbours in the lists that were made last, filled or not."""
-        return int(self._kernels.listed)
+        return sum(int(kernels.listed) for kernels in self._kernels)
 
     def measure(self, positions: NDArray[Any], velocities: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        forces, sums = np.empty((self._n, 3)), np.empty(len(PARTICLE_SUMS))
-        self._measure(positions.copy(), velocities, forces, sums)
+        replicas = len(self._kernels)
+        forces, sums = np.empty((replicas, self._n, 3)), np.empty((replicas, len(PARTICLE_SUMS)))
+        for measure, *arrays in zip(self._measure, positions.copy(), velocities, forces, sums, strict=True):
+            measure(*arrays)
         return forces, sums
 
     def advance(
-        self,
-        positions: NDArray[Any],
-        boxes: NDArray[np.int32],
-        velocities: NDArray[Any],
-        motion: Motion,
-        step: int,
-        steps: int,
-        *,
-        samples: int = 0,
-        frames: int = 0,
-    ) -> ParticleSamples:
-        sums = np.empty((samples, len(PARTICLE_SUMS)))
-        places, speeds = np.empty((2, frames, self._n, 3))
-        seen = (sums if samples else None, *((places, speeds) if frames else (None, None)))
-        lists = self._advance(positions, boxes, velocities, steps, *motion, step, *seen)
-        return ParticleSamples(sums, places, speeds, lists)
-
-
-class _CpuParticleBatch:
-    """Boxes of particles, one after the other on each thread."""
-
-    def __init__(self, boxes: Sequence[_CpuParticles], threads: int) -> None:
-        self._boxes, self._threads = boxes, min(threads, len(boxes))
-
-    def advance(
-        self,
-        positions: NDArray[Any],
-        boxes: NDArray[np.int32],
-        velocities: NDArray[Any],
-        motions: Sequence[Motion],
-        first_steps: Sequence[int],
-        steps: int,
-        *,
-        samples: int = 0,
-        frames: int = 0,
+        self, state: ParticleState, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
     ) -> list[ParticleSamples]:
         def one(r: int) -> ParticleSamples:
-            of = positions[r], boxes[r], velocities[r]
-            return self._boxes[r].advance(*of, motions[r], first_steps[r], steps, samples=samples, frames=frames)
+            sums = np.empty((samples, len(PARTICLE_SUMS)))
+            places, speeds = np.empty((2, frames, self._n, 3))
+            seen = (sums if samples else None, *((places, speeds) if frames else (None, None)))
+            positions, boxes, velocities, first = (each[r] for each in state)
+            lists = self._advance[r](positions, boxes, velocities, steps, *motions[r], first, *seen)
+            return ParticleSamples(sums, places, speeds, lists)
 
+        numbers = range(len(self._kernels))
+        if self._threads == 1:
+            return [one(r) for r in numbers]
         with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(one, range(len(self._boxes))))
+            return list(pool.map(one, numbers))
 
 
 def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:

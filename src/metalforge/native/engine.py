@@ -314,6 +314,17 @@ class Motion(NamedTuple):
     stream: int = 0
 
 
+class ParticleState(NamedTuple):
+    """Replicas of a box of particles: arrays of (replicas, n, 3), which move in place, and the steps each has done."""
+
+    positions: Floats
+    """Within the box."""
+    boxes: NDArray[np.int32]
+    """How often each coordinate has left the box."""
+    velocities: Floats
+    steps: Sequence[int]
+
+
 class ParticleSamples(NamedTuple):
     """What was seen on the way of a block of steps."""
 
@@ -326,52 +337,25 @@ class ParticleSamples(NamedTuple):
     """How often neighbours were listed."""
 
 
-class ParticleBox(Protocol):
-    """Particles in a periodic box that repel each other by exp(-kappa r) / r within a cut-off; kernels on host arrays.
+class ParticleBoxes(Protocol):
+    """Boxes of particles that repel each other by exp(-kappa r) / r within a cut-off; kernels on host arrays.
 
-    Every call begins with new lists of neighbours, so what it gives is a function of its arguments alone: where blocks
-    of steps are the same, so are all bits, for any number of threads and wherever a run was interrupted.
+    All boxes have one size and move together; each has the bits that it has alone on its engine. Every call begins with
+    new lists of neighbours, so what it gives is a function of its arguments alone: where blocks of steps are the same,
+    so are all bits, for any number of threads and wherever a run was interrupted.
     """
 
+    @property
+    def listed(self) -> int:
+        """Places of neighbours in the lists that were made last, filled or not."""
+
     def measure(self, positions: Floats, velocities: Floats, /) -> tuple[Floats, Floats]:
-        """Return the forces (n, 3) and one row of PARTICLE_SUMS."""
+        """Return the forces (replicas, n, 3) and one row of PARTICLE_SUMS each."""
 
     def advance(
-        self,
-        positions: Floats,
-        boxes: NDArray[np.int32],
-        velocities: Floats,
-        motion: Motion,
-        step: int,
-        steps: int,
-        /,
-        *,
-        samples: int = 0,
-        frames: int = 0,
-    ) -> ParticleSamples:
-        """Move by `steps` from step number `step` on, in place, and look evenly so often on the way, last at the end.
-
-        `positions` stay within the box, `boxes` count how often each coordinate has left it.
-        """
-
-
-class ParticleBatch(Protocol):
-    """Boxes of particles that move together, all of one size; each has the bits that it has alone on its engine."""
-
-    def advance(
-        self,
-        positions: Floats,
-        boxes: NDArray[np.int32],
-        velocities: Floats,
-        motions: Sequence[Motion],
-        first_steps: Sequence[int],
-        steps: int,
-        /,
-        *,
-        samples: int = 0,
-        frames: int = 0,
+        self, state: ParticleState, motions: Sequence[Motion], steps: int, /, *, samples: int = 0, frames: int = 0
     ) -> list[ParticleSamples]:
-        """Move every replica of (replicas, n, 3) as a `ParticleBox` does; one that is lost stays where it was."""
+        """Move every box by `steps`, in place, and look evenly so often on the way, last at the end."""
 
 
 @runtime_checkable
@@ -379,14 +363,9 @@ class ParticleEngine(Protocol):
     """An engine that moves particles."""
 
     def particles(
-        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> ParticleBox:
-        """Return room for so many particles; f32 is that of pair forces, all else is in doubles."""
-
-    def particle_batch(
         self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> ParticleBatch:
-        """Return room for so many boxes of particles."""
+    ) -> ParticleBoxes:
+        """Return room for boxes of n particles; f32 is that of pair forces, all else is in doubles."""
 
 
 MOST_SITES = 1 << 16

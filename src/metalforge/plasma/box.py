@@ -15,11 +15,10 @@ from metalforge.core import Form, MetalforgeError, PathLike, PlacementError, Sea
 from metalforge.native import (
     Engine,
     Motion,
-    ParticleBatch,
-    ParticleBox,
+    ParticleBoxes,
     ParticleEngine,
     ParticleSamples,
-    Precision,
+    ParticleState,
     Stream,
 )
 
@@ -75,12 +74,11 @@ class Particles:
         return self.positions + self.length * self.boxes
 
     def advance(
-        self, box: ParticleBox, motion: Motion, steps: int, *, samples: int = 0, frames: int = 0
+        self, box: ParticleBoxes, motion: Motion, steps: int, *, samples: int = 0, frames: int = 0
     ) -> ParticleSamples:
-        """Move, and return what was seen; a failure leaves the particles where they were."""
-        seen = box.advance(
-            self.positions, self.boxes, self.velocities, motion, self.step, steps, samples=samples, frames=frames
-        )
+        """Move in a box of `open_box`, and return what was seen; a failure leaves the particles where they were."""
+        state = ParticleState(self.positions[None], self.boxes[None], self.velocities[None], [self.step])
+        (seen,) = box.advance(state, [motion], steps, samples=samples, frames=frames)
         self.note(motion, steps, seen)
         return seen
 
@@ -98,9 +96,12 @@ class Particles:
         self.velocities -= self.velocities.mean(axis=0)
 
 
-def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
-    """Return an engine's room for the particles of a spec."""
-    return _with_particles(engine).particles(*_room(spec, engine))
+def open_box(spec: PlasmaSpec, engine: Engine, replicas: int = 1) -> ParticleBoxes:
+    """Return an engine's room for the particles of a spec, or of so many replicas of it."""
+    if not isinstance(engine, ParticleEngine):
+        raise PlacementError(f"engine `{engine.name}` has no kernels for particles\nhint: the CPU's has")
+    skin = min(CORE_SKIN if engine.name.startswith("cpu:") else SKIN, spec.length / 4)
+    return engine.particles(replicas, spec.particles, spec.length, spec.kappa, spec.cutoff, skin, spec.precision)
 
 
 class Rooms:
@@ -108,15 +109,15 @@ class Rooms:
 
     def __init__(self, spec: PlasmaSpec, engine: Engine, count: int) -> None:
         self._spec, self._engine = spec, engine
-        self._kept: dict[int, ParticleBatch] = {}
+        self._kept: dict[int, ParticleBoxes] = {}
         self._for(count)
 
-    def _for(self, count: int) -> ParticleBatch:
+    def _for(self, count: int) -> ParticleBoxes:
         """Return room for so many: fewer move at once where one was lost, has ended, or is held."""
         if count not in self._kept:
             while len(self._kept) >= ROOMS:
                 del self._kept[next(iter(self._kept))]
-            self._kept[count] = _with_particles(self._engine).particle_batch(count, *_room(self._spec, self._engine))
+            self._kept[count] = open_box(self._spec, self._engine, count)
         return self._kept[count]
 
     def advance(
@@ -127,9 +128,10 @@ class Rooms:
         Those that moved get arrays of their own: who looks at the old ones is not disturbed.
         """
         positions, boxes, velocities = (np.stack([getattr(one, name) for one in particles]) for name in PLACES)
-        motions, first, steps = [one.motion for one in asked], [one.step for one in particles], asked[0].steps
+        state = ParticleState(positions, boxes, velocities, [one.step for one in particles])
+        motions, steps = [one.motion for one in asked], asked[0].steps
         looks = {"samples": asked[0].samples, "frames": max(one.frames for one in asked)}
-        seen = self._for(len(asked)).advance(positions, boxes, velocities, motions, first, steps, **looks)
+        seen = self._for(len(asked)).advance(state, motions, steps, **looks)
         found: list[ParticleSamples | LostParticleError] = []
         for r, (one, motion, its) in enumerate(zip(particles, motions, seen, strict=True)):
             try:
@@ -140,17 +142,6 @@ class Rooms:
             one.positions, one.boxes, one.velocities = positions[r], boxes[r], velocities[r]
             found.append(its)
         return found
-
-
-def _room(spec: PlasmaSpec, engine: Engine) -> tuple[int, float, float, float, float, Precision]:
-    skin = CORE_SKIN if engine.name.startswith("cpu:") else SKIN
-    return spec.particles, spec.length, spec.kappa, spec.cutoff, min(skin, spec.length / 4), spec.precision
-
-
-def _with_particles(engine: Engine) -> ParticleEngine:
-    if not isinstance(engine, ParticleEngine):
-        raise PlacementError(f"engine `{engine.name}` has no kernels for particles\nhint: the CPU's has")
-    return engine
 
 
 def begin(spec: PlasmaSpec) -> Particles:

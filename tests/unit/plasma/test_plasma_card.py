@@ -9,8 +9,8 @@ import pytest
 from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.cuda.engine import cuda_engine
-from metalforge.native.cuda.particles import CudaParticleBatch, Tuning
-from metalforge.native.engine import Motion
+from metalforge.native.cuda.particles import CudaParticles, Tuning
+from metalforge.native.engine import Motion, ParticleState
 from metalforge.plasma import (
     MASS,
     LostParticleError,
@@ -66,7 +66,7 @@ def copies(replicas, spec=SPEC):
 def moved(batch, state, motions, steps=24, **looks):
     """Copies of a state that a batch has moved, and what it saw."""
     positions, boxes, velocities = (array.copy() for array in state)
-    seen = batch.advance(positions, boxes, velocities, motions, [0] * len(motions), steps, **looks)
+    seen = batch.advance(ParticleState(positions, boxes, velocities, [0] * len(motions)), motions, steps, **looks)
     return positions, boxes, velocities, seen
 
 
@@ -78,8 +78,8 @@ def test_forces_and_sums_are_those_of_the_cpu(engine, n, kappa, cutoff, skin, pr
     # Lists reach farther than half of these boxes: a particle can be near to two images of another.
     length, positions, velocities = scattered(n)
     of = (n, length, kappa, cutoff, skin, precision)
-    wanted, row = cpu_engine(threads=1).particles(*of).measure(positions, velocities)
-    forces, sums = engine.particles(*of).measure(positions, velocities)
+    (wanted,), (row,) = cpu_engine(threads=1).particles(1, *of).measure(positions[None], velocities[None])
+    (forces,), (sums,) = engine.particles(1, *of).measure(positions[None], velocities[None])
     assert np.abs(forces - wanted).max() < near * np.abs(wanted).max()
     assert sums[1] == row[1]
     assert np.abs(sums[:8] - row[:8]).max() < near * np.abs(row[:8]).max()
@@ -105,14 +105,13 @@ def test_replicas_have_the_bits_that_they_have_alone(engine):
     motions = [SPEC.langevin(), SPEC.nve, SPEC.langevin(0.3, 90.0)._replace(seed=5, stream=9)]
     state = copies(3)
     of = (SPEC.particles, SPEC.length, SPEC.kappa, SPEC.cutoff, 0.5, "f64")
-    together = moved(engine.particle_batch(3, *of), state, motions, samples=6, frames=2)
+    together = moved(engine.particles(3, *of), state, motions, samples=6, frames=2)
     assert len({seen.lists for seen in together[3]}) > 1  # they need new lists at other steps
-    alone = engine.particles(*of)
+    alone = engine.particles(1, *of)
     for r, motion in enumerate(motions):
-        positions, boxes, velocities = (array[r].copy() for array in state)
-        seen = alone.advance(positions, boxes, velocities, motion, 0, 24, samples=6, frames=2)
-        for one, other in zip((positions, boxes, velocities), together, strict=False):
-            assert np.array_equal(one, other[r])
+        *own, (seen,) = moved(alone, [array[r : r + 1] for array in state], [motion], samples=6, frames=2)
+        for one, other in zip(own, together, strict=False):
+            assert np.array_equal(one[0], other[r])
         assert all(np.array_equal(a, b) for a, b in zip(seen, together[3][r], strict=True))
 
 
@@ -122,7 +121,7 @@ def test_one_launch_and_three_a_step_give_the_same_bits(engine, precision):
     ends = []
     for tuning in (Tuning(walk_rounds=1e9), Tuning(walk_rounds=0), Tuning(walk_rounds=0, unroll=4, fine=3)):
         of = (2, SPEC.particles, SPEC.length, SPEC.kappa, SPEC.cutoff, 0.5, precision)
-        batch = CudaParticleBatch(engine.card, *of, tuning)
+        batch = CudaParticles(engine.card, *of, tuning)
         assert batch.walks == (tuning.walk_rounds > 0)
         *end, seen = moved(batch, state, motions, samples=6)
         ends.append([*end, *(one.sums for one in seen)])
@@ -161,8 +160,8 @@ def test_crowds_get_longer_lists(engine):
     length, positions, velocities = scattered(120)
     of = (120, length, 2.0, 1.5, 0.1, "f64")
     positions *= 0.25
-    wanted, _ = cpu_engine(threads=1).particles(*of).measure(positions, velocities)
-    forces, _ = engine.particles(*of).measure(positions, velocities)
+    (wanted,), _ = cpu_engine(threads=1).particles(1, *of).measure(positions[None], velocities[None])
+    (forces,), _ = engine.particles(1, *of).measure(positions[None], velocities[None])
     assert np.abs(forces - wanted).max() < 1e-12 * np.abs(wanted).max()
 
 
@@ -171,25 +170,25 @@ def test_a_lost_particle_loses_its_replica_alone(engine):
     velocities[1, 0] = 1e6
     of = (SPEC.particles, SPEC.length, SPEC.kappa, SPEC.cutoff, 0.5, "f64")
     motions = [SPEC.nve, SPEC.nve]
-    *end, seen = moved(engine.particle_batch(2, *of), (positions, boxes, velocities), motions, 10)
+    *end, seen = moved(engine.particles(2, *of), (positions, boxes, velocities), motions, 10)
     assert seen[0].lists > 0
     assert seen[1].lists == -1
     assert np.array_equal(end[0][1], positions[1])
     with pytest.raises(LostParticleError, match="dt"):
-        Particles(positions[1], boxes[1], velocities[1], SPEC.length).advance(engine.particles(*of), SPEC.nve, 10)
+        Particles(positions[1], boxes[1], velocities[1], SPEC.length).advance(engine.particles(1, *of), SPEC.nve, 10)
 
 
 def test_wrong_arguments_of_a_card_are_named(engine):
-    box = engine.particles(40, 6.0, 1.0, 2.9, 0.2, "f64")
-    places, zeros = np.zeros((40, 3)), np.zeros((40, 3))
+    box = engine.particles(1, 40, 6.0, 1.0, 2.9, 0.2, "f64")
+    places, zeros = np.zeros((1, 40, 3)), np.zeros((1, 40, 3))
     with pytest.raises(ValueError, match="positions"):
-        box.measure(np.full((40, 3), np.nan), zeros)
+        box.measure(np.full((1, 40, 3), np.nan), zeros)
     with pytest.raises(ValueError, match="velocities"):
-        box.measure(places, np.zeros((39, 3)))
+        box.measure(places, np.zeros((1, 39, 3)))
     with pytest.raises(ValueError, match="cutoff"):
-        engine.particles(40, 6.0, 1.0, 3.1, 0.2, "f64")
+        engine.particles(1, 40, 6.0, 1.0, 3.1, 0.2, "f64")
     with pytest.raises(ValueError, match="dt"):
-        box.advance(places, np.zeros((40, 3), np.int32), zeros, Motion(-0.1, MASS), 0, 1)
+        box.advance(ParticleState(places, np.zeros((1, 40, 3), np.int32), zeros, [0]), [Motion(-0.1, MASS)], 1)
 
 
 def test_replicas_of_runs_on_a_card_resume_bit_for_bit(engine, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalforge.native import available_levels, cpu_engine
-from metalforge.native.engine import PARTICLE_SUMS, Motion
+from metalforge.native.engine import PARTICLE_SUMS, Motion, ParticleState
 from metalforge.plasma import MASS, Particles, PlasmaSpec, begin, length_of, open_box
 from reference.plasma_pairs import forces_and_sums
 
@@ -29,7 +29,7 @@ def cloud(**changes):
 
 
 def energy(spec, particles, box):
-    _, sums = box.measure(particles.positions, particles.velocities)
+    _, (sums,) = box.measure(particles.positions[None], particles.velocities[None])
     row = dict(zip(PARTICLE_SUMS, sums, strict=True))
     shift = math.exp(-spec.kappa * spec.cutoff) / spec.cutoff
     return row["phi"] - shift * row["pairs"] + MASS / 2 * (row["v_xx"] + row["v_yy"] + row["v_zz"])
@@ -41,8 +41,8 @@ def energy(spec, particles, box):
 )
 def test_lists_give_what_all_pairs_give(build, n, kappa, cutoff, skin):
     length, positions, velocities = scattered(n)
-    box = cpu_engine(build, threads=2).particles(n, length, kappa, cutoff, skin, "f64")
-    forces, sums = box.measure(positions, velocities)
+    box = cpu_engine(build, threads=2).particles(1, n, length, kappa, cutoff, skin, "f64")
+    (forces,), (sums,) = box.measure(positions[None], velocities[None])
     row = dict(zip(PARTICLE_SUMS, sums, strict=True))
     wanted, phi, pairs, virial = forces_and_sums(positions, length, kappa, cutoff)
     assert np.abs(forces - wanted).max() < 1e-13 * np.abs(wanted).max()
@@ -60,7 +60,9 @@ def test_lists_give_what_all_pairs_give(build, n, kappa, cutoff, skin):
 
 def test_single_precision_forces_are_near():
     length, positions, velocities = scattered(300)
-    forces, _ = cpu_engine(threads=1).particles(300, length, 2.0, 5.0, 0.4, "f32").measure(positions, velocities)
+    (forces,), _ = (
+        cpu_engine(threads=1).particles(1, 300, length, 2.0, 5.0, 0.4, "f32").measure(positions[None], velocities[None])
+    )
     wanted, *_ = forces_and_sums(positions, length, 2.0, 5.0)
     assert 1e-12 < np.abs(forces - wanted).max() / np.abs(wanted).max() < 1e-4
 
@@ -68,15 +70,15 @@ def test_single_precision_forces_are_near():
 def test_a_force_is_minus_the_gradient_of_the_energy():
     n, kappa, cutoff = 40, 2.0, 2.7
     length, positions, velocities = scattered(n, seed=3)
-    box = cpu_engine(threads=1).particles(n, length, kappa, cutoff, 0.3, "f64")
-    forces, _ = box.measure(positions, velocities)
+    box = cpu_engine(threads=1).particles(1, n, length, kappa, cutoff, 0.3, "f64")
+    (forces,), _ = box.measure(positions[None], velocities[None])
     shift, h = math.exp(-kappa * cutoff) / cutoff, 1e-5
     for who, axis in ((0, 0), (7, 1), (21, 2)):
         around = []
         for sign in (1, -1):
             moved = positions.copy()
             moved[who, axis] += sign * h
-            _, sums = box.measure(moved, velocities)
+            _, (sums,) = box.measure(moved[None], velocities[None])
             around.append(sums[0] - shift * sums[1])
         assert forces[who, axis] == pytest.approx((around[1] - around[0]) / (2 * h), rel=1e-5, abs=1e-6)
 
@@ -87,8 +89,9 @@ def test_the_pressure_is_minus_the_derivative_by_volume():
     sums, volumes, h = {}, {}, 1e-5
     for scale in (1 - h, 1.0, 1 + h):
         # The cut-off grows with the box, so that the same pairs are within it.
-        box = cpu_engine(threads=1).particles(n, scale * length, kappa, scale * cutoff, 0.2, "f64")
-        sums[scale], volumes[scale] = box.measure(scale * positions, velocities)[1], (scale * length) ** 3
+        box = cpu_engine(threads=1).particles(1, n, scale * length, kappa, scale * cutoff, 0.2, "f64")
+        _, (sums[scale],) = box.measure(scale * positions[None], velocities[None])
+        volumes[scale] = (scale * length) ** 3
     slope = (sums[1 + h][0] - sums[1 - h][0]) / (volumes[1 + h] - volumes[1 - h])
     assert sums[1.0][2:5].sum() / (3 * volumes[1.0]) == pytest.approx(-slope, rel=1e-6)
 
@@ -135,7 +138,7 @@ def test_the_same_bits_for_any_number_of_threads(precision):
 def test_two_particles_on_a_line_keep_to_their_orbit():
     # Head on, in a box in which nothing else is: energy gives the distance of closest approach.
     kappa, length, speed = 1.0, 20.0, 0.4
-    box = cpu_engine(threads=1).particles(2, length, kappa, 9.5, 0.5, "f64")
+    box = cpu_engine(threads=1).particles(1, 2, length, kappa, 9.5, 0.5, "f64")
     places = np.array([[5.0, 5.0, 5.0], [11.0, 5.0, 5.0]])
     state = Particles(places, np.zeros((2, 3), np.int32), np.array([[speed, 0, 0], [-speed, 0, 0]]), length)
     energy = math.exp(-kappa * 6) / 6 + MASS * speed**2
@@ -166,13 +169,13 @@ def test_a_bath_has_its_temperature():
 
 
 def test_wrong_arguments_are_named():
-    box = cpu_engine(threads=1).particles(40, 6.0, 1.0, 2.9, 0.2, "f64")
-    places, zeros = np.zeros((40, 3)), np.zeros((40, 3))
+    box = cpu_engine(threads=1).particles(1, 40, 6.0, 1.0, 2.9, 0.2, "f64")
+    places, zeros = np.zeros((1, 40, 3)), np.zeros((1, 40, 3))
     with pytest.raises(ValueError, match="positions"):
-        box.measure(np.full((40, 3), np.nan), zeros)
+        box.measure(np.full((1, 40, 3), np.nan), zeros)
     with pytest.raises(ValueError, match="velocities"):
-        box.measure(places, np.zeros((39, 3)))
+        box.measure(places, np.zeros((1, 39, 3)))
     with pytest.raises(ValueError, match="cutoff"):
-        cpu_engine(threads=1).particles(40, 6.0, 1.0, 3.1, 0.2, "f64")
+        cpu_engine(threads=1).particles(1, 40, 6.0, 1.0, 3.1, 0.2, "f64")
     with pytest.raises(ValueError, match="dt"):
-        box.advance(places, np.zeros((40, 3), np.int32), zeros, Motion(-0.1, 3.0), 0, 1)
+        box.advance(ParticleState(places, np.zeros((1, 40, 3), np.int32), zeros, [0]), [Motion(-0.1, 3.0)], 1)

@@ -169,13 +169,13 @@ def test_a_wrong_mass_and_zero_forces_are_caught_by_it(mass, cutoff):
     spec = PlasmaSpec(gamma=20, kappa=3, particles=170)
     engine, particles = cpu_engine(threads=1), begin(spec)
     particles.advance(open_box(spec, engine), spec.langevin(), 1000)
-    box = engine.particles(spec.particles, spec.length, spec.kappa, cutoff or spec.cutoff, 0.5, "f64")
+    box = engine.particles(1, spec.particles, spec.length, spec.kappa, cutoff or spec.cutoff, 0.5, "f64")
     kept, phi = Correlations(spec.particles), []
     for _ in range(15):
         seen = particles.advance(box, Motion(spec.step_time, mass), spec.block_steps, samples=2, frames=20)
         for x, v in zip(seen.positions, seen.velocities, strict=True):
             kept.add(x[None], v[None])
-        _, sums = open_box(spec, engine).measure(particles.positions, particles.velocities)
+        _, (sums,) = open_box(spec, engine).measure(particles.positions[None], particles.velocities[None])
         phi.append(sums[0] / spec.particles + energy_tail(spec))
     wanted = einstein_frequency(3.0, np.mean(phi)) ** 2
     found = einstein2(kept, 0.5)
@@ -269,9 +269,9 @@ def test_fits_are_silent_where_they_do_not_hold():
 def test_lattices_have_their_sums(start, side, kappa, energy):
     particles = {"bcc": 2, "fcc": 4}[start] * side**3
     spec = PlasmaSpec(gamma=1, kappa=kappa, particles=particles, start=start, tol=1e-4)
-    box = cpu_engine(threads=1).particles(particles, spec.length, kappa, 0.499 * spec.length, 0.1, "f64")
+    box = cpu_engine(threads=1).particles(1, particles, spec.length, kappa, 0.499 * spec.length, 0.1, "f64")
     placed = begin(spec)
-    _, sums = box.measure(placed.positions, placed.velocities)
+    _, (sums,) = box.measure(placed.positions[None], placed.velocities[None])
     assert sums[0] / particles == pytest.approx(energy, abs=1e-6)
 
 

@@ -24,7 +24,7 @@ from .card import (
     DeviceBuffer,
     Launcher,
 )
-from .particles import CudaParticleBatch, CudaParticles
+from .particles import CudaParticles
 from .precision import Fp64Choice, Fp64Strategy, choose
 from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
@@ -108,16 +108,10 @@ class CudaEngine:
         return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, self.card.cache_bytes, sites)
 
     def particles(
-        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> CudaParticles:
-        """Return room for so many particles."""
-        return CudaParticles(self, (n, length, kappa, cutoff, skin, precision))
-
-    def particle_batch(
         self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
-    ) -> CudaParticleBatch:
+    ) -> CudaParticles:
         """Return room for so many boxes of particles, which move in one launch."""
-        return CudaParticleBatch(self.card, replicas, n, length, kappa, cutoff, skin, precision)
+        return CudaParticles(self.card, replicas, n, length, kappa, cutoff, skin, precision)
 
 
 def measured_choice(card: Card, asked: str, dims: Dims = MEASURED) -> Fp64Choice:

@@ -6,17 +6,13 @@ recorded once and repeated. Both give the same bits, and so does any number of r
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.native.engine import PARTICLE_SUMS, Floats, Motion, ParticleSamples, Precision
+from metalforge.native.engine import PARTICLE_SUMS, Floats, Motion, ParticleSamples, ParticleState, Precision
 
 from .card import Card, DeviceBuffer
-
-if TYPE_CHECKING:
-    from .grid import CudaEngine
 
 FILE = "plasma.cu"
 REPLICA = np.dtype(
@@ -42,6 +38,8 @@ WORK = np.dtype(
 )
 """The records of plasma.cu."""
 COLUMNS = len(PARTICLE_SUMS)
+ARRAYS = {"positions": np.float64, "boxes": np.int32, "velocities": np.float64}
+"""Those of a `ParticleState`, with their types."""
 SORT_THREADS, COPY_THREADS = 512, 256
 """Of a block of the kernels that have a block per replica, and of those that copy."""
 MOST_PLACES = 1 << 27
@@ -76,8 +74,8 @@ class Tuning(NamedTuple):
 DEFAULT = Tuning()
 
 
-class CudaParticleBatch:
-    """Replicas of a box on a card: a `ParticleBatch` of native/engine.py."""
+class CudaParticles:
+    """Replicas of a box on a card: `ParticleBoxes` of native/engine.py."""
 
     def __init__(
         self,
@@ -145,24 +143,14 @@ class CudaParticleBatch:
 
     def measure(self, positions: Floats, velocities: Floats) -> tuple[Floats, Floats]:
         """Return the forces (replicas, n, 3) and a row of sums each."""
-        boxes = np.zeros(positions.shape, np.int32)
-        seen = self._call(
-            positions, boxes, velocities, [Motion(1.0, 1.0)] * self._replicas, [0] * self._replicas, 0, 1, 0
-        )
+        still = [0] * self._replicas
+        state = ParticleState(positions, np.zeros(positions.shape, np.int32), velocities, still)
+        seen = self._call(state, [Motion(1.0, 1.0)] * self._replicas, 0, 1, 0)
         shape = (self._replicas, self._n, 3)
         return self._card.read(self._buffers["forces"].memory).reshape(shape), seen.reshape(self._replicas, COLUMNS)
 
     def advance(
-        self,
-        positions: Floats,
-        boxes: NDArray[np.int32],
-        velocities: Floats,
-        motions: Sequence[Motion],
-        first_steps: Sequence[int],
-        steps: int,
-        *,
-        samples: int = 0,
-        frames: int = 0,
+        self, state: ParticleState, motions: Sequence[Motion], steps: int, *, samples: int = 0, frames: int = 0
     ) -> list[ParticleSamples]:
         """Move all replicas, in place, and look at each so often on the way; one that is lost stays as it was."""
         for motion in motions:
@@ -174,12 +162,11 @@ class CudaParticleBatch:
             if rows and steps % rows:
                 raise ValueError(f"`steps` must be a multiple of the rows of `{name}`. Got {steps} and {rows}")
         card, own, shape = self._card, self._buffers, (self._replicas, self._n, 3)
-        sums = self._call(positions, boxes, velocities, motions, first_steps, steps, samples, frames)
+        sums = self._call(state, motions, steps, samples, frames)
         lost, made = card.read(own["lost"].memory) != 0, card.read(own["made"].memory)
         found = ~lost
-        positions[found] = card.read(own["host_positions"].memory).reshape(shape)[found]
-        boxes[found] = card.read(own["host_boxes"].memory).reshape(shape)[found]
-        velocities[found] = card.read(own["host_velocities"].memory).reshape(shape)[found]
+        for name in ARRAYS:
+            getattr(state, name)[found] = card.read(own[f"host_{name}"].memory).reshape(shape)[found]
         places = speeds = np.empty((self._replicas, 0, self._n, 3))
         if frames:
             places, speeds = (
@@ -197,33 +184,22 @@ class CudaParticleBatch:
         """Places of neighbours in the lists that were made last, filled or not."""
         return int(self._card.read(self._buffers["count"].memory).sum(dtype=np.int64))
 
-    def _call(
-        self,
-        positions: Floats,
-        boxes: NDArray[np.int32],
-        velocities: Floats,
-        motions: Sequence[Motion],
-        first_steps: Sequence[int],
-        steps: int,
-        samples: int,
-        frames: int,
-    ) -> Floats:
+    def _call(self, state: ParticleState, motions: Sequence[Motion], steps: int, samples: int, frames: int) -> Floats:
         """Do what is asked for; what came of it, besides the sums that are returned, is on the card."""
         measure = steps == 0
-        self._check_arrays(positions, boxes, velocities)
-        if len(motions) != self._replicas or len(first_steps) != self._replicas:
-            raise ValueError(f"wanted {self._replicas} motions and steps. Got {len(motions)} and {len(first_steps)}")
+        self._check_arrays(state)
+        if len(motions) != self._replicas or len(state.steps) != self._replicas:
+            raise ValueError(f"wanted {self._replicas} motions and steps. Got {len(motions)} and {len(state.steps)}")
         rows = np.zeros(self._replicas, REPLICA)
-        for row, motion, first in zip(rows, motions, first_steps, strict=True):
+        for row, motion, first in zip(rows, motions, state.steps, strict=True):
             row["seed"], row["stream"], row["step"] = motion.seed, motion.stream, first
             row["dt"], row["half_kick"] = motion.dt, motion.dt / motion.mass / 2
             row["keep"], row["noise"] = motion.keep, motion.noise
         card, own = self._card, self._buffers
         card.write(own["replica"].memory, rows.view(np.uint8).reshape(-1))
         self._write_plan(steps, samples, frames, measure)
-        card.write(own["host_positions"].memory, positions.reshape(-1))
-        card.write(own["host_velocities"].memory, velocities.reshape(-1))
-        card.write(own["host_boxes"].memory, boxes.reshape(-1))
+        for name in ARRAYS:
+            card.write(own[f"host_{name}"].memory, getattr(state, name).reshape(-1))
         while True:
             self._walk(steps)
             if not card.read(own["crowded"].memory).any():
@@ -300,54 +276,16 @@ class CudaParticleBatch:
             plan["frame_every"] = steps // frames if frames else 0
         self._card.write(self._buffers["plan"].memory, plan.reshape(1).view(np.uint8))
 
-    def _check_arrays(self, positions: Floats, boxes: NDArray[np.int32], velocities: Floats) -> None:
+    def _check_arrays(self, state: ParticleState) -> None:
         shape = (self._replicas, self._n, 3)
-        for name, array, kind in (
-            ("positions", positions, np.float64),
-            ("boxes", boxes, np.int32),
-            ("velocities", velocities, np.float64),
-        ):
+        for name, kind in ARRAYS.items():
+            array = getattr(state, name)
             if array.shape != shape or array.dtype != kind:
                 raise ValueError(f"`{name}` must be {shape} of {np.dtype(kind)}. Got {array.shape} of {array.dtype}")
             if not np.isfinite(array).all():
                 raise ValueError(f"`{name}` must be finite")
-        if np.abs(positions).max() > 1e6 * self._length:
+        if np.abs(state.positions).max() > 1e6 * self._length:
             raise ValueError("`positions` must lie within a million boxes of the box")
-
-
-class CudaParticles:
-    """One box: a `ParticleBox` of native/engine.py."""
-
-    def __init__(self, engine: "CudaEngine", made_of: tuple[Any, ...]) -> None:
-        self._engine, self._made_of = engine, made_of
-        self.batch = engine.particle_batch(1, *made_of)
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return CudaParticles, (self._engine, self._made_of)
-
-    @property
-    def listed(self) -> int:
-        """Places of neighbours in the lists that were made last, filled or not."""
-        return self.batch.listed
-
-    def measure(self, positions: Floats, velocities: Floats) -> tuple[Floats, Floats]:
-        forces, sums = self.batch.measure(positions[None], velocities[None])
-        return forces[0], sums[0]
-
-    def advance(
-        self,
-        positions: Floats,
-        boxes: NDArray[np.int32],
-        velocities: Floats,
-        motion: Motion,
-        step: int,
-        steps: int,
-        *,
-        samples: int = 0,
-        frames: int = 0,
-    ) -> ParticleSamples:
-        of_all = (positions[None], boxes[None], velocities[None])
-        return self.batch.advance(*of_all, [motion], [step], steps, samples=samples, frames=frames)[0]
 
 
 def _check_number(name: str, value: float, most: float) -> None:
