@@ -166,6 +166,15 @@ def test_links_outside_su3_need_verify_false(path):
     assert np.array_equal(read_nersc(path, verify=False).links, scaled)
 
 
+@pytest.mark.parametrize("said", [b"", b"LINK_TRACE = nan"])
+def test_a_header_that_says_nothing_of_the_links_is_read_without_verify(path, said):
+    write(path)
+    edit(path, rb"LINK_TRACE = [^\n]*", said)
+    with pytest.raises(ConfigurationFileError, match="LINK_TRACE"):
+        read_nersc(path)
+    assert np.array_equal(read_nersc(path, verify=False).links, LINKS)
+
+
 def test_nan_is_refused_even_without_verify(path):
     bad = LINKS.copy()
     bad[0, 0, 0, 0, 0, 0, 0] = np.nan

@@ -49,13 +49,14 @@ class LoadedLinks:
 class StoredLinks(NamedTuple):
     """Links in the precision of their file, with two rows or three, not yet checked.
 
-    `said` are numbers of the header with their functions of the links and tolerances; `where` names the data in errors.
+    `said` gives numbers of the header, read where they are compared, with their functions of the links and tolerances;
+    `where` names the data in errors.
     """
 
     links: Links
     metadata: Mapping[str, str]
     where: str = "data"
-    said: Mapping[str, tuple[float, Callable[[Links], float], float]] = {}
+    said: Mapping[str, tuple[Callable[[], float], Callable[[Links], float], float]] = {}
 
 
 class HeaderFields(dict[str, str]):
@@ -196,8 +197,9 @@ def checked(stored: StoredLinks, verify: bool) -> NDArray[np.complex128]:
         links = np.concatenate([links, third_row(links)[..., None, :]], axis=-2)
     if verify:
         check_special_unitary(links, precision_of(stored.links), stored.where)
-        for field, (said, measured, tolerance) in stored.said.items():
-            if not abs(said - (found := measured(links))) <= tolerance:
+        for field, (of_header, measured, tolerance) in stored.said.items():
+            said, found = of_header(), measured(links)
+            if not abs(said - found) <= tolerance:
                 raise ConfigurationFileError(
                     f"{field}: the header says {said:.12g}, the links give {found:.12g}; "
                     "the data are damaged or follow another convention"

@@ -46,7 +46,7 @@ def read_openqcd(path: PathLike) -> StoredLinks:
             raise ConfigurationFileError(f"plaquette: the header says {traces}")
         values = files.read_bytes(stream, size - HEADER_BYTES, "data").view("<f8").astype(np.float64)
         links = _from_odd_sites(values.view(np.complex128).reshape(-1, 4, 2, 3, 3), (nx, ny, nz, nt))
-        said = {"plaquette": (traces / 3, plaquette_of, _TOLERANCE)}
+        said = {"plaquette": (lambda: traces / 3, plaquette_of, _TOLERANCE)}
         return StoredLinks(links, {"plaquette": f"{traces / 3:.17g}"}, said=said)
 
 

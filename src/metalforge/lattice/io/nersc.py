@@ -7,6 +7,7 @@ numbers. Keys and conventions as in https://github.com/paboyle/Grid, Grid/parall
 
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -50,7 +51,7 @@ def read_nersc(path: PathLike) -> StoredLinks:
             return "\nhint: they agree in the other byte order; FLOATING_POINT names the wrong one" if fits else ""
 
         header.check_sum("CHECKSUM", files.nersc_sum(values), other_order)
-        said = {key: (header.number(key), measured, tolerance) for key, (measured, tolerance) in _OF_LINKS.items()}
+        said = {key: (partial(header.number, key), *known) for key, known in _OF_LINKS.items()}
         return StoredLinks(files.as_links(values, dims, rows), header, said=said)
 
 
