@@ -294,7 +294,9 @@ class Chain:
 
         field = self.field
         links = field.to_links()
-        arrays: dict[str, NDArray[Any]] = {f"series/{name}": values for name, values in (series or {}).items()}
+        arrays: dict[str, NDArray[Any]] = {
+            f"series/{name}": np.asarray(values, np.float64) for name, values in (series or {}).items()
+        }
         arrays["links"] = links if field.precision == "f64" else links.astype(np.complex64)
         sea, quarks = self.sea, dict[str, Any]()
         if sea is not None:

@@ -26,6 +26,15 @@ def spec_of(name, **more):
     return ChainSpec(**({"dims": (4, 4, 4, 8), "beta": 5.6, "seed": 9, "stream": 2} | SPECS[name] | more))
 
 
+def test_series_of_whole_numbers_come_back_from_a_checkpoint(tmp_path):
+    """What is written there must be read again: an old checkpoint is gone then."""
+    chain = Chain(spec_of("heatbath"), threads=1)
+    chain.save(tmp_path / "c.h5", series={"counts": [1, 2], "accepted": np.array([True, False])})
+    series = Chain.load(tmp_path / "c.h5").series
+    assert {name: values.tolist() for name, values in series.items()} == {"counts": [1.0, 2.0], "accepted": [1.0, 0.0]}
+    assert {values.dtype for values in series.values()} == {np.dtype(np.float64)}
+
+
 @pytest.mark.parametrize("precision", ["f64", "f32"])
 @pytest.mark.parametrize("name", SPECS)
 def test_a_saved_chain_continues_bit_for_bit(tmp_path, name, precision):
