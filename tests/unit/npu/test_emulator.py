@@ -6,13 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.core import EnergyMeter, Modelled, UnknownNameError
+from metalforge.core import Modelled, UnknownNameError
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.conformance import random_inputs, random_program
 from metalforge.substrates.npu.costs import cost, update_cost
 from metalforge.substrates.npu.device import NpuDevice, NpuError
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.ledger import VirtualClock
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program, ProgramError
 from metalforge.substrates.profiles import PROFILES
 
@@ -163,10 +162,9 @@ def test_wrong_variables_are_refused_and_change_nothing(rng, name, values, error
 
 
 def test_time_and_energy_are_the_models_and_never_the_walls(rng):
-    clock = VirtualClock()
-    device, program = EmulatedDevice(clock=clock), linear(rng)
+    device, program = EmulatedDevice(), linear(rng)
     device.load(program)
-    loaded = clock.now
+    loaded = device.statistics().busy.value
     for batch in (1, 8, 8):
         device.infer(np.zeros((batch, 20), np.uint8))
     device.set_variable("res/weights", np.ones((20, 6), np.int8))
@@ -175,32 +173,20 @@ def test_time_and_energy_are_the_models_and_never_the_walls(rng):
     assert (done.calls, done.inferences, done.weight_updates, done.loads) == (3, 17, 1, 1)
     # Four-bit weights are packed for loading; the update counts the array that was handed over.
     assert done.bytes_pushed == 20 * 6 // 2 + 8 * 6 + 120
-    assert clock.now - loaded == pytest.approx(sum(c.latency.value for c in wanted), rel=1e-12)
     assert isinstance(done.busy, Modelled)
-    assert done.busy.value == clock.now
+    assert done.busy.value - loaded == pytest.approx(sum(c.latency.value for c in wanted), rel=1e-12)
+    assert device.ledger.spent() == (done.busy.value, done.energy.value)
     assert done.energy.value == pytest.approx(0.918 * done.busy.value)
     assert done.busy.profile == done.energy.profile == "akd1000-published"
 
 
-def test_the_ledger_is_an_energy_meter(rng):
+def test_a_call_costs_what_the_profile_claims(rng):
     device, program = EmulatedDevice("akd1000-claimed"), linear(rng)
     device.load(program)
-    assert isinstance(device.ledger, EnergyMeter)
-    before = device.ledger.total().value
+    before = device.statistics()
     device.infer(np.zeros(20, np.uint8))
-    assert device.ledger.total().value - before == pytest.approx(1.4e-6)
-    with pytest.raises(ValueError, match="time runs forward"):
-        device.clock.advance(-1.0)
-
-
-def test_two_devices_take_turns_on_one_clock(rng):
-    clock = VirtualClock()
-    devices = [EmulatedDevice("akd1000-claimed", clock=clock) for _ in range(2)]
-    for device in devices:
-        device.load(linear(rng))
-        device.infer(np.zeros(20, np.uint8))
-    assert clock.now == pytest.approx(108e-6)
-    assert devices[0].statistics().busy.value == pytest.approx(54e-6)
+    assert (device.statistics().energy - before.energy).value == pytest.approx(1.4e-6)
+    assert (device.statistics().busy - before.busy).value == pytest.approx(54e-6)
 
 
 def test_runs_repeat_to_the_last_count():

@@ -26,9 +26,8 @@ from .card import (
 )
 from .particles import CudaParticles
 from .precision import Fp64Choice, Fp64Strategy, choose
-from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
-from .walker import Walker
+from .walker import Walker, action_of, stages_of
 
 SWEEP_THREADS = 64
 """Threads of a block of the kernels that have a thread per site of one parity."""

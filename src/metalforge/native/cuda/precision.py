@@ -5,6 +5,7 @@ in the force, in the exponential and in the links between them. Which is faster 
 """
 
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -30,15 +31,6 @@ class Fp64Strategy(StrEnum):
     """The fastest of the three on the card at hand, by a measurement of seconds."""
 
 
-def strategy_named(name: str) -> Fp64Strategy:
-    """Return a strategy by its name; raises when there is none."""
-    try:
-        return Fp64Strategy(name)
-    except ValueError:
-        known = ", ".join(Fp64Strategy)
-        raise SpecError(f"`strategy` must be one of {known}. Got {name!r}") from None
-
-
 class Fp64Choice(NamedTuple):
     """A strategy as an engine has it."""
 
@@ -62,7 +54,9 @@ class Fp64Choice(NamedTuple):
     @classmethod
     def of(cls, strategy: str, pair_share: int | None = None) -> "Fp64Choice | None":
         """Return the choice that needs no measurement, or None; raises when there is no such strategy or share."""
-        asked = strategy_named(strategy)
+        if strategy not in list(Fp64Strategy):
+            raise SpecError(f"`strategy` must be one of {', '.join(Fp64Strategy)}. Got {strategy!r}")
+        asked = Fp64Strategy(strategy)
         if pair_share is not None and (asked != Fp64Strategy.CONCURRENT or not 0 < pair_share < SHARES):
             raise SpecError(
                 f"`pair_share` is the blocks of {SHARES} in double-floats, from 1 to {SHARES - 1}, of the strategy "
@@ -90,12 +84,11 @@ def choose(asked: str, walk_with: Callable[[Fp64Choice], Callable[[], None]]) ->
 
     `walk_with` returns what walks a trajectory by a choice and waits for it; its first call is not counted.
     """
-    wanted = strategy_named(asked)
-    took = {}
+    wanted, took = Fp64Strategy(asked), {}
     for share in (0, *TRIED, SHARES):
         walk = walk_with(_choice(share, wanted))
         walk()
-        took[share] = min(_seconds(walk) for _ in range(3))
+        took[share] = min(timeit.repeat(walk, timer=time.perf_counter, number=1, repeat=3))
     allowed = [share for share in took if wanted in (Fp64Strategy.AUTO, _choice(share, wanted).strategy)]
     return _choice(min(allowed, key=took.__getitem__), wanted)._replace(measured=took)
 
@@ -103,9 +96,3 @@ def choose(asked: str, walk_with: Callable[[Fp64Choice], Callable[[], None]]) ->
 def _choice(share: int, asked: Fp64Strategy) -> Fp64Choice:
     ends = {0: Fp64Strategy.NATIVE, SHARES: Fp64Strategy.HYBRID}
     return Fp64Choice(ends.get(share, Fp64Strategy.CONCURRENT), share, asked)
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin

@@ -31,7 +31,7 @@ from .device import (
     variable,
     with_variable,
 )
-from .ledger import Ledger, VirtualClock
+from .ledger import Ledger
 from .mesh import Placement, plan
 from .products import CompiledProgram
 from .program import Activation, Program, ProgramError
@@ -68,23 +68,15 @@ class _Spared(NamedTuple):
 class EmulatedDevice(Closing):
     """An `NpuDevice` on the CPU; see `device` for what the protocol's methods give back.
 
-    `clock` is shared by devices that take turns in one virtual time. `n_slots` is how many programs it holds at a time;
-    a board holds one. Methods that the protocol has not are its own.
+    `n_slots` is how many programs it holds at a time; a board holds one. Methods that the protocol has not are its own.
     """
 
-    def __init__(
-        self,
-        profile: DeviceProfile | str = "akd1000-published",
-        *,
-        clock: VirtualClock | None = None,
-        n_slots: int | None = None,
-    ) -> None:
+    def __init__(self, profile: DeviceProfile | str = "akd1000-published", *, n_slots: int | None = None) -> None:
         if n_slots is not None and n_slots < 1:
             raise NpuError(f"a device has at least one slot. Got {n_slots}")
         self.n_slots = n_slots
         self.profile = find_profile(profile)
-        self.clock = clock or VirtualClock()
-        self.ledger = Ledger(self.profile.name, self.clock)
+        self.ledger = Ledger(self.profile.name)
         self._lock = threading.RLock()
         self._residents: dict[str, _Resident] = {}
         self._spared: dict[tuple[str, ...], _Spared] = {}
