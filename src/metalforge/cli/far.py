@@ -45,7 +45,7 @@ def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool,
         raise SpecError(f"{directory}: a campaign is there\nhint: metalforge resume {directory} goes on with it")
     if live:
         directory.mkdir(parents=True, exist_ok=True)
-    carry_out = partial(_far, spec.running.cluster, directory, spec=spec, detach=detach, as_json=as_json)
+    carry_out = partial(_far, spec.running.cluster, directory, begin={"spec": spec}, detach=detach, as_json=as_json)
     child = Apart(carry_out, directory)  # before the page has threads, which a fork does not copy
     try:
         with live_page(directory, live, as_json):
@@ -64,7 +64,7 @@ def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: boo
         note_finished(found.state, directory)
         _attach(directory, cluster, as_json=as_json)
         return
-    Apart(partial(_far, cluster, directory, more=more, as_json=as_json), directory).wait()
+    Apart(partial(_far, cluster, directory, begin={"spec": None, "more": more}, as_json=as_json), directory).wait()
 
 
 def attach(
@@ -90,7 +90,7 @@ def _attach(directory: Path, cluster: str, *, as_json: bool) -> None:
                     "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
                 )
             # Of one that is over, too: its supervisor waits to be asked, and a cluster of its own to be stopped.
-            _far(cluster, directory, tell, as_json=as_json, attach=True)
+            _far(cluster, directory, tell, as_json=as_json)
         except (PlacementError, PluginError, SpecError):
             if found is None:
                 raise
@@ -181,74 +181,54 @@ def _far(
     directory: Path,
     tell: Tell,
     *,
-    as_json: bool,
-    spec: "CampaignSpec | None" = None,
-    more: "Extension | None" = None,
+    begin: "dict[str, Any] | None" = None,
     detach: bool = False,
-    attach: bool = False,
-) -> None:
-    """Begin or find a campaign, watch it and print how it ended, or leave it to the cluster."""
-    with redirect_stdout(sys.stderr):  # Ray prints what happens to nodes
-        outcome = _carried(cluster, directory, tell, spec, more, as_json=as_json, detach=detach, attach=attach)
-    if outcome is None:
-        return
-    if as_json:
-        print_json(outcome.summary)
-    else:
-        for line in outcome.lines:
-            print_text(line)
-
-
-def _carried(
-    cluster: str,
-    directory: Path,
-    tell: Tell,
-    spec: "CampaignSpec | None",
-    more: "Extension | None",
-    *,
     as_json: bool,
-    detach: bool,
-    attach: bool,
-) -> "Outcome | None":
-    """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
+) -> None:
+    """Watch a campaign and print how it ended, or leave it to the cluster.
+
+    With the `spec` of a new one, or what `more` is asked of one, it is begun here; without, it must run there already.
+    """
     from metalforge.cluster import ClusterAddress, joining, supervisor
     from metalforge.core import SpecError
     from metalforge.pipeline import first_line
 
-    address = ClusterAddress.parse(cluster)
-    ray = joining.join(address, directory, start=not attach)
-    stop = False
-    try:
-        actor = supervisor.find(ray, directory)
-        if actor is not None and not attach:
-            if _Asking(ray, directory)(actor.outcome.remote) is None:
-                raise SpecError(f"{directory}: is running there\nhint: metalforge attach {directory} looks at it")
+    address, over = ClusterAddress.parse(cluster), False
+    with redirect_stdout(sys.stderr):  # Ray prints what happens to nodes
+        ray = joining.join(address, directory, start=begin is not None)
+        try:
+            actor = supervisor.find(ray, directory)
+            if begin is None and actor is None:
+                raise SpecError(
+                    f"{directory}: nobody runs it there\nhint: metalforge resume {directory} goes on with it"
+                )
+            if begin is not None:
+                if actor is not None:
+                    if _Asking(ray, directory)(actor.outcome.remote) is None:
+                        raise SpecError(
+                            f"{directory}: is running there\nhint: metalforge attach {directory} looks at it"
+                        )
+                    supervisor.end(ray, directory, actor)
+                actor = supervisor.begin(ray, directory, command=("metalforge", *sys.argv[1:]), **begin)
+            sys.stderr.write(f"campaign in {directory}, on {address}\n{page_hint(directory)}\n")
+            if detach:
+                sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
+                return
+            outcome = _watch(ray, actor, directory, tell, as_json)
+            over = True
+            tell(False)
             supervisor.end(ray, directory, actor)
-            actor = None
-        if attach and actor is None:
-            raise SpecError(f"{directory}: nobody runs it there\nhint: metalforge resume {directory} goes on with it")
-        if actor is None:
-            command = ("metalforge", *sys.argv[1:])
-            actor = supervisor.begin(ray, directory, spec=spec, more=more, command=command)
-        sys.stderr.write(f"campaign in {directory}, on {address}\n{page_hint(directory)}\n")
-        if detach:
-            sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
-            return None
-        outcome = _watch(ray, actor, directory, tell, as_json)
-        stop = True
-        tell(False)
-        supervisor.end(ray, directory, actor)
-    except ray.exceptions.RayError as lost:
-        raise ClusterLostError(f"{directory}: the cluster at {address} failed: {first_line(lost)}") from lost
-    finally:
-        joining.leave(ray, address, directory, stop=stop)
+        except ray.exceptions.RayError as lost:
+            raise ClusterLostError(f"{directory}: the cluster at {address} failed: {first_line(lost)}") from lost
+        finally:
+            joining.leave(ray, address, directory, stop=over)
     if (error := outcome.error) is not None:
         note_what_is_kept(error, directory)
         raise error from (OSError(outcome.number, os.strerror(outcome.number)) if outcome.number else None)
     if outcome.kind == "interrupted":
         sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")
         raise typer.Exit(AGAIN)
-    return outcome
+    _say(outcome, as_json)
 
 
 def _watch(ray: Any, actor: Any, directory: Path, tell: Tell, as_json: bool) -> "Outcome":

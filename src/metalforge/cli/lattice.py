@@ -1,5 +1,6 @@
 """`lattice generate` and `lattice measure`: chains of gauge fields, and what stored configurations hold."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,20 +9,9 @@ import typer
 
 from metalforge.core import SpecError
 
+from . import running
 from .output import Json, Threads, print_json, print_records, print_table, print_text
-from .running import (
-    DifferentIsa,
-    Resume,
-    Seed,
-    Stream,
-    end_interrupted,
-    kept_trace,
-    new_trace,
-    progress_bar,
-    refuse_beside_resume,
-    refuse_existing,
-    stop_flag,
-)
+from .running import DifferentIsa, Resume, Seed, Stream
 
 if TYPE_CHECKING:
     from metalforge.core import Row
@@ -76,12 +66,12 @@ def generate(
     if resume is None:
         run = _begun(locals())
     else:
-        refuse_beside_resume(context, "trajectories")
+        running.refuse_beside_resume(context, "trajectories")
         run = Generation.resume(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
         )
         done = run.chain.step
-        kept_trace(
+        running.kept_trace(
             run.job.trace, done, lambda line: {"phase", "step", "plaquette"} <= line.keys() and 0 < line["step"] <= done
         )
     finished = _run(run)
@@ -89,7 +79,7 @@ def generate(
         summary = run.summary()
         print_json(summary) if as_json else _show_summary(summary)
     if not finished:
-        end_interrupted("lattice generate", f"{run.measured} measurements", run.job.checkpoint)
+        running.end_interrupted("lattice generate", f"{run.measured} measurements", run.job.checkpoint)
 
 
 def _begun(asked: dict[str, Any]) -> "Generation":
@@ -119,8 +109,7 @@ def _begun(asked: dict[str, Any]) -> "Generation":
         "trace": None if trace is None else str(trace),
     }
     job = msgspec.convert(run_for, Job)
-    new_trace(job.trace)
-    refuse_existing(job.checkpoint, job.checkpoint)
+    running.refuse_existing(job)
     field = None
     if spec.start == "file":
         field = GaugeField.from_links(read_links(Path(start)).links, precision=spec.precision, threads=threads)
@@ -187,25 +176,20 @@ def _default_algorithm(fermions: dict[str, Any] | None, sweeps: bool) -> str:
 
 
 def _run(run: "Generation") -> bool:
-    """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
-    bar = progress_bar()
-    trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
-    task = bar.add_task("warm-up", total=run.remaining)
+    """Run with a progress bar and the trace the job asks for."""
+    with ExitStack() as held:
+        trace = held.enter_context(open(run.job.trace, "a")) if run.job.trace else None
+        advance, stops = held.enter_context(running.progress(run.remaining))
 
-    def on_update(row: "Row") -> None:
-        bar.update(task, advance=1, description=f"{row.phase} P={row.values['plaquette']:.5f}")
-        if trace is not None:
-            seen: dict[str, Any] = {name: row.values.get(name) for name in run.series}
-            seen["accepted"] = None if seen["accepted"] is None else bool(seen["accepted"])
-            line = {"phase": row.phase, "step": row.update + 1, **seen, "cg_iterations": seen.pop("cg_total", None)}
-            trace.write(msgspec.json.encode(line).decode() + "\n")
+        def on_update(row: "Row") -> None:
+            advance(f"{row.phase} P={row.values['plaquette']:.5f}")
+            if trace is not None:
+                seen: dict[str, Any] = {name: row.values.get(name) for name in run.series}
+                seen["accepted"] = None if seen["accepted"] is None else bool(seen["accepted"])
+                seen["cg_iterations"] = seen.get("cg_total")
+                running.write_line(trace, {"phase": row.phase, "step": row.update + 1, **seen})
 
-    try:
-        with stop_flag() as stops, bar:
-            return run.run(should_stop=lambda: bool(stops), on_update=on_update)
-    finally:
-        if trace is not None:
-            trace.close()
+        return run.run(should_stop=stops, on_update=on_update)
 
 
 def _show_summary(summary: "GenerationSummary") -> None:

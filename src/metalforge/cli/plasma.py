@@ -10,20 +10,9 @@ import typer
 
 from metalforge.core import SpecError
 
+from . import running
 from .output import Json, Threads, print_json, print_table, print_text
-from .running import (
-    DifferentIsa,
-    Resume,
-    Seed,
-    Stream,
-    end_interrupted,
-    kept_trace,
-    new_trace,
-    progress_bar,
-    refuse_beside_resume,
-    refuse_existing,
-    stop_flag,
-)
+from .running import DifferentIsa, Resume, Seed, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +62,7 @@ def run(
 
     with ExitStack() as held:
         if resume is not None:
-            refuse_beside_resume(context, "time", "until_error", "heads", "substrate")
+            running.refuse_beside_resume(context, "time", "until_error", "heads", "substrate")
         runs = (_begun if resume is None else _resumed)(locals(), held)
         stop = _heads_of(runs) if heads else None
         finished = _run(PlasmaReplicas(runs), stop)
@@ -81,7 +70,7 @@ def run(
         _show(runs, stop, as_json)
     if not finished:
         left = runs[0].job.checkpoint if len(runs) == 1 else runs[0].job.checkpoint.parent.parent
-        end_interrupted("plasma run", f"{min(one.time for one in runs):g}/omega_p", left)
+        running.end_interrupted("plasma run", f"{min(one.time for one in runs):g}/omega_p", left)
 
 
 def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
@@ -102,8 +91,7 @@ def _begun(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
         held.enter_context(_alone(out))
     wanted = replicas_of(spec, job, replicas) if replicas > 1 else [(spec, job)]
     for _, one in wanted:
-        new_trace(one.trace)
-        refuse_existing(one.checkpoint, out if replicas > 1 else one.checkpoint)
+        running.refuse_existing(one, out if replicas > 1 else None)
     engine = _engine(asked["substrate"] or "auto", asked["threads"])
     return [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in wanted]
 
@@ -122,7 +110,7 @@ def _resumed(asked: dict[str, Any], held: ExitStack) -> "list[PlasmaRun]":
         allow_different_isa=asked["allow_different_isa"],
     )
     for one in runs:
-        kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)
+        running.kept_trace(one.job.trace, one.particles.step // one.spec.sample_steps, one.has_sample)
         if until_error is not None:
             one.job = msgspec.structs.replace(one.job, until_error=until_error)
     return runs
@@ -205,24 +193,20 @@ def _silicon_of(engine: str) -> str:
 
 
 def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
-    """Run with a progress bar on stderr (on a terminal) and the traces the jobs ask for."""
-    bar = progress_bar()
-    task = bar.add_task("warm-up", total=together.remaining)
-    with ExitStack() as files:
-        traces = [files.enter_context(open(run.job.trace, "a")) if run.job.trace else None for run in together.runs]
+    """Run with a progress bar and the traces the jobs ask for."""
+    with ExitStack() as held:
+        traces = [held.enter_context(open(run.job.trace, "a")) if run.job.trace else None for run in together.runs]
+        advance, stops = held.enter_context(running.progress(together.remaining))
 
         def on_block(number: int, block: "PlasmaBlock") -> None:
             temperature = block.samples["kinetic"].mean() / (1.5 * together.runs[number].spec.particles)
-            bar.update(task, advance=1, description=f"{block.phase} Gamma={1 / temperature:.4g}")
-            trace = traces[number]
-            if trace is not None:
+            advance(f"{block.phase} Gamma={1 / temperature:.4g}")
+            if (trace := traces[number]) is not None:
                 for row in zip(*(column.tolist() for column in block.samples.values()), strict=True):
-                    line: dict[str, Any] = {"phase": block.phase, **dict(zip(block.samples, row, strict=True))}
-                    trace.write(msgspec.json.encode(line).decode() + "\n")
+                    running.write_line(trace, {"phase": block.phase, **dict(zip(block.samples, row, strict=True))})
                 trace.flush()  # a checkpoint never has more than its trace
 
-        with stop_flag() as stops, bar:
-            return together.run(should_stop=lambda: bool(stops), on_block=on_block, enough=enough)
+        return together.run(should_stop=stops, on_block=on_block, enough=enough)
 
 
 def _show(runs: "Sequence[PlasmaRun]", stop: "HeadStop | None", as_json: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import msgspec
 import typer
@@ -16,6 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metalforge.core import SpecError
+
+if TYPE_CHECKING:
+    from metalforge.lattice import Job
+    from metalforge.plasma import PlasmaJob
 
 Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")]
 Stream = Annotated[int, typer.Option(min=0, max=2**32 - 1)]
@@ -40,10 +44,15 @@ def refuse_beside_resume(context: typer.Context, *allowed: str) -> None:
         )
 
 
-def refuse_existing(checkpoint: Path, there: Path) -> None:
-    """Refuse to begin a run where a checkpoint is already; `there` is where it is resumed from."""
-    if checkpoint.exists():
-        raise SpecError(f"{checkpoint} exists already\nhint: continue it with `--resume {there}`, or move it away")
+def refuse_existing(job: "Job | PlasmaJob", there: Path | None = None) -> None:
+    """Refuse to begin a run where its trace or checkpoint is already; `there` is where it is resumed from."""
+    if job.trace is not None and Path(job.trace).exists() and os.path.getsize(job.trace):
+        raise SpecError(
+            f"{job.trace} exists already, and a trace is of one run\nhint: another `--trace`, or move it away"
+        )
+    if job.checkpoint.exists():
+        where = there or job.checkpoint
+        raise SpecError(f"{job.checkpoint} exists already\nhint: continue it with `--resume {where}`, or move it away")
 
 
 def end_interrupted(verb: str, done: str, checkpoint: Path) -> NoReturn:
@@ -53,12 +62,6 @@ def end_interrupted(verb: str, done: str, checkpoint: Path) -> NoReturn:
         f"hint: continue with `metalforge {verb} --resume {checkpoint}`\n"
     )
     raise typer.Exit(130)
-
-
-def new_trace(path: str | None) -> None:
-    """Refuse a trace that is there already: a trace is of one run."""
-    if path is not None and Path(path).exists() and os.path.getsize(path):
-        raise SpecError(f"{path} exists already, and a trace is of one run\nhint: another `--trace`, or move it away")
 
 
 def kept_trace(path: str | None, lines: int, is_own: Callable[[dict[str, Any]], bool]) -> None:
@@ -86,25 +89,18 @@ def kept_trace(path: str | None, lines: int, is_own: Callable[[dict[str, Any]], 
 
 
 @contextmanager
-def stop_flag() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM fills: the run stops at the next update's border. A second Ctrl-C is the usual."""
+def progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[], bool]]]:
+    """Give what advances a bar on stderr (on a terminal alone) with a text, and whether the run is to stop.
+
+    Ctrl-C or SIGTERM stops it at the next update's border. A second Ctrl-C is the usual.
+    """
     stops: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         stops.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stops
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def progress_bar() -> Progress:
-    """Return a bar that shows on a terminal alone."""
-    return Progress(
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -113,3 +109,16 @@ def progress_bar() -> Progress:
         disable=not sys.stderr.isatty(),
         transient=True,
     )
+    task = bar.add_task("warm-up", total=total)
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with bar:
+            yield lambda text: bar.update(task, advance=1, description=text), lambda: bool(stops)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def write_line(trace: TextIO, record: object) -> None:
+    """Append one line of JSON to a trace."""
+    trace.write(msgspec.json.encode(record).decode() + "\n")

@@ -18,6 +18,7 @@ from .output import Json, lost, print_json, print_records, print_text
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, CampaignState, Counterfactual, Extension, Results
+    from metalforge.cluster import Outcome
 
 SYSTEMS = "A system: a lattice x,y,z,t as in 12,12,12,4, the particles of a plasma's box; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
@@ -145,10 +146,10 @@ def scan(
 
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
-    more = asked(locals())
+    options = locals()
     from metalforge.campaign import Campaign, asked_beside, spec_text
 
-    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights, observable), more)
+    wanted = asked_beside(_spec(options), asked(options))
     if print_spec:
         print_text(spec_text(wanted))
         return
@@ -364,32 +365,23 @@ def watch(directory: Directory, as_json: Json = False) -> None:
     raise typer.Exit(AGAIN)
 
 
-def _spec(
-    path: Path | None,
-    name: str | None,
-    ordering: str | None,
-    seed: int | None,
-    energy: str | None,
-    weights: Path | None,
-    observables: list[str] | None,
-) -> "CampaignSpec":
-    """Return the spec of a file or a preset, with what the command line changes."""
+def _spec(options: Mapping[str, Any]) -> "CampaignSpec":
+    """Return the spec of a file or a preset, with what the options of `scan` change."""
     import msgspec
 
     from metalforge.campaign import converted, load_spec, preset
     from metalforge.core import SpecError, loaded_files
 
+    path, name = options["spec"], options["preset"]
     if path is not None and name is not None:
         raise SpecError(f"a spec or a preset is wanted. Got both, {path} and `{name}`\nhint: leave one of them out")
-    chosen = preset(name or "demo") if path is None else load_spec(path)
-    changes = {"ordering": ordering, "seed": seed}
-    plain = msgspec.to_builtins(chosen) | {key: value for key, value in changes.items() if value is not None}
-    if energy is not None:
+    plain = msgspec.to_builtins(preset(name or "demo") if path is None else load_spec(path))
+    plain |= {key: value for key in ("ordering", "seed") if (value := options[key]) is not None}
+    if (energy := options["energy"]) is not None:
         plain["running"]["energy"] = energy
-    if weights is not None:
+    if (weights := options["weights"]) is not None:
         plain["screening"]["weights"] = str(weights)
-    if observables:
-        plain["theory"]["observables"] = [*plain["theory"]["observables"], *observables]
+    plain["theory"]["observables"] = [*plain["theory"]["observables"], *(options["observable"] or ())]
     plain["plugins"] = loaded_files()
     return converted(plain)
 
@@ -443,7 +435,7 @@ def note_what_is_kept(error: Exception, directory: Path) -> None:
         error.add_note(f"hint: attach {directory} to the report")
 
 
-def _say(found: "Results", as_json: bool) -> None:
+def _say(found: "Results | Outcome", as_json: bool) -> None:
     """Print what a campaign found."""
     if as_json:
         print_json(found.summary)

@@ -34,14 +34,14 @@ FOREVER = -1
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a campaign ended, or that it was stopped; `lines` are for those who do not see its directory."""
+    """How a campaign ended, or that it was stopped; `said` is for those who do not see its directory."""
 
     kind: Literal["finished", "interrupted", "failed"]
     reason: str = ""
     number: int = 0
     """Of the system's error that it failed with, if it was one: an exit code is found by it."""
     error: Exception | None = None
-    lines: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     summary: dict[str, Any] | None = None
 
 
@@ -96,7 +96,7 @@ class Supervisor:
             return Outcome(kind="interrupted", reason=state.interrupted[-1].reason)
         found = Results(state, self._directory)
         found.report()
-        return Outcome(kind="finished", lines=tuple(found.said), summary=found.summary)
+        return Outcome(kind="finished", said=tuple(found.said), summary=found.summary)
 
     def view(self) -> View | None:
         """Return how it stands; None while it is being opened."""
