@@ -17,7 +17,7 @@ import msgspec
 
 from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
-from metalforge.reservoir.metrics import Interval, Proportion
+from metalforge.reservoir.metrics import Interval
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -35,7 +35,7 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     high: float | None = None
 
     @classmethod
-    def of(cls, figure: Interval | Proportion, form: str) -> "Figure":
+    def of(cls, figure: Interval, form: str) -> "Figure":
         """Return a figure with its interval."""
         return cls(figure.value, form, figure.low, figure.high)
 

@@ -147,33 +147,19 @@ def show_nodes(cluster: str, as_json: bool) -> None:
             there, found = nodes.live_nodes(ray), nodes.look(ray)
         finally:
             joining.leave(ray, address, Path(folder), stop=True)
-    cores = [int(node["Resources"].get("CPU", 0)) for node in there]
     level = nodes.common_level(found)
-    records = [
-        {
-            "node": node["NodeID"],
-            "host": facts.host,
-            "cores": count,
-            "memory_bytes": int(node["Resources"].get("memory", 0)),
-            "levels": facts.levels,
-            "substrates": [info.record() for info in facts.silicon],
-        }
-        for node, facts, count in zip(there, found, cores, strict=True)
-    ]
-    rows = [
-        (
-            facts.host,
-            str(count),
-            ", ".join(f"{info.name}: {info.model}" for info in facts.silicon),
-            f"{int(node['Resources'].get('memory', 0)) / 2**30:.1f} GiB",
-            facts.levels[-1],
-        )
-        for node, facts, count in zip(there, found, cores, strict=True)
-    ]
+    cores, records, rows = 0, [], []
+    for node, facts in zip(there, found, strict=True):
+        count, memory = (int(node["Resources"].get(name, 0)) for name in ("CPU", "memory"))
+        cores += count
+        known = {"node": node["NodeID"], "host": facts.host, "cores": count, "memory_bytes": memory}
+        records.append(known | {"levels": facts.levels, "substrates": [info.record() for info in facts.silicon]})
+        silicon = ", ".join(f"{info.name}: {info.model}" for info in facts.silicon)
+        rows.append((facts.host, str(count), silicon, f"{memory / 2**30:.1f} GiB", facts.levels[-1]))
     columns = ("node", "cores", "silicon", "memory", "kernels")
     print_records(as_json, {"nodes": records, "level": level}, f"nodes of {address}", columns, rows)
     if not as_json:
-        print_text(f"{sum(cores)} cores on {len(rows)} nodes; campaigns run the kernels at level {level}")
+        print_text(f"{cores} cores on {len(rows)} nodes; campaigns run the kernels at level {level}")
 
 
 def _far(

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self, TextIO
+from typing import Self, TextIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -158,54 +158,45 @@ def _budget_text(budget: BudgetView) -> str:
     return f"{used} / {budget.limit:g} {budget.unit}"
 
 
-class _Column(NamedTuple):
-    name: str
-    right: bool
-    cells: list[Text]
-
-    @property
-    def width(self) -> int:
-        return max(len(text) for text in (Text(self.name), *self.cells))
+def _table(*, expand: bool = False) -> Table:
+    return Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False, expand=expand)
 
 
 def _chain_table(view: View, most: int, width: int) -> RenderableType:
     busy = [chain for chain in view.chains if chain.busy]
     rest = [chain for chain in view.chains if not chain.busy]
     shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.system, c.coordinate, c.id))
-    columns = _columns(shown, view.coordinate, view.words.system if len(view.systems) > 1 else "")
-    for name in GOES_FIRST:
-        if sum(column.width + 1 for column in columns) > width:
-            columns = [column for column in columns if column.name != name]
-    table = Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
-    for i, chain in enumerate(shown):
-        table.add_row(*(column.cells[i] for column in columns), style="" if chain.busy else "dim")
+    columns = _columns(shown, view)
+    for first in GOES_FIRST:
+        if sum(max([len(name), *map(len, cells)]) + 1 for name, cells in columns.items()) > width:
+            del columns[first]
+    table = _table()
+    for name in columns:
+        words = name in ("chain", "phase", "on", view.words.system)
+        table.add_column(name, justify="left" if words else "right", no_wrap=True)
+    for chain, *cells in zip(shown, *columns.values(), strict=True):
+        table.add_row(*cells, style="" if chain.busy else "dim")
     more = len(view.chains) - len(shown)
     return Group(table, Text(f"and {more} more", style="dim")) if more else table
 
 
-def _columns(shown: list[ChainView], coordinate: str, system: str) -> list[_Column]:
-    """Return the columns of the chains, one named `system` if that says something; rates are per producer second."""
-
-    def numbers(name: str, texts: list[str]) -> _Column:
-        return _Column(name, True, [Text(text) for text in texts])
-
+def _columns(shown: list[ChainView], view: View) -> dict[str, list[Text]]:
+    """Return the columns of the chains, one for the system where there are several; rates are per producer second."""
     phases = [SHORT.get(chain.phase, chain.phase) for chain in shown]
-    columns = [
-        _Column("chain", False, [Text(("> " if chain.busy else "  ") + chain.id) for chain in shown]),
-        numbers(coordinate, [f"{chain.coordinate:.4f}" for chain in shown]),
-        _Column("phase", False, [Text(phase, style=STYLES.get(phase, "")) for phase in phases]),
-        _Column("on", False, [Text(chain.substrate) for chain in shown]),
-        numbers("updates", [str(chain.updates) for chain in shown]),
-        numbers("measured", [str(chain.measured) for chain in shown]),
-        numbers("per CPU s", [_figure(chain.per_second) for chain in shown]),
-    ]
-    if system:
-        columns.append(_Column(system, False, [Text(system_name(chain.system)) for chain in shown]))
-    labels = dict.fromkeys(mean.label for chain in shown for mean in chain.recent)
-    texts = [{mean.label: mean.text for mean in chain.recent} for chain in shown]
-    return columns + [numbers(label, [known.get(label, "-") for known in texts]) for label in labels]
+    columns = {
+        "chain": [Text(("> " if chain.busy else "  ") + chain.id) for chain in shown],
+        view.coordinate: [Text(f"{chain.coordinate:.4f}") for chain in shown],
+        "phase": [Text(phase, style=STYLES.get(phase, "")) for phase in phases],
+        "on": [Text(chain.substrate) for chain in shown],
+        "updates": [Text(str(chain.updates)) for chain in shown],
+        "measured": [Text(str(chain.measured)) for chain in shown],
+        "per CPU s": [Text(_figure(chain.per_second)) for chain in shown],
+    }
+    if len(view.systems) > 1 and view.words.system:
+        columns[view.words.system] = [Text(system_name(chain.system)) for chain in shown]
+    known = [{mean.label: mean.text for mean in chain.recent} for chain in shown]
+    labels = dict.fromkeys(label for one in known for label in one)
+    return columns | {label: [Text(one.get(label, "-")) for one in known] for label in labels}
 
 
 def _figure(value: float | None) -> str:
@@ -213,7 +204,7 @@ def _figure(value: float | None) -> str:
 
 
 def _decision_table(view: View, most: int) -> RenderableType:
-    table = Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False, expand=True)
+    table = _table(expand=True)
     table.add_column("s", justify="right", no_wrap=True)
     for name in ("decided", "chain", view.coordinate, "by"):
         table.add_column(name, no_wrap=True)
@@ -279,7 +270,6 @@ class LiveView:
         self._source = source
         self._stream = sys.stderr if stream is None else stream
         self._console = Console(file=self._stream)  # respects NO_COLOR, asks whether it is a terminal
-        self._view: View | None = None
         self._said: View | None = None
         self._live: Live | None = None
         self._over = threading.Event()
@@ -309,7 +299,6 @@ class LiveView:
 
     def show(self, view: View) -> None:
         """Draw a view, or say what is new in it."""
-        self._view = view
         if self._live is not None:
             width, height = self._console.size
             self._live.update(render(view, width=width, height=height), refresh=True)

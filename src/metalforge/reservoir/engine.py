@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from metalforge.core import Reals, SpecError
 from metalforge.native import kernels, thread_count
 
-from .sparse import BlockSparse
+from .sparse import BlockSparse, checked_csr
 from .weights import EsnWeights
 
 
@@ -142,12 +142,8 @@ def _pack(weights: EsnWeights, threads: int) -> Any:
 
 def _rows(matrix: csr_array) -> tuple[NDArray[np.int32], NDArray[np.int32], Reals]:
     """Return row starts, columns and values, columns increasing: the order of the sums, whatever order they came in."""
-    try:
-        # Another object over the same arrays, which the check may trim. A full one: SciPy's routines trust indices.
-        matrix = csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise SpecError(f"`w_res` is not a valid CSR matrix: {error}") from error
+    # Another object over the same arrays, which the check may trim.
+    matrix = checked_csr((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
     if matrix.nnz > np.iinfo(np.int32).max:
         raise SpecError(f"`w_res` must store fewer than 2^31 weights. Got {matrix.nnz}")
     if not matrix.has_canonical_format:

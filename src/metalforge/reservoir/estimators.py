@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -37,7 +37,7 @@ from .generate import make_esn
 from .online import learn
 from .readout import NormalEquations, Pair, select_ridge
 from .running import predict as run_outputs
-from .series import LAYOUTS, SeriesError, found_layout, steps_first
+from .series import LAYOUTS, SeriesError, found_layout, like_given, steps_first
 from .training import collect
 from .weights import EsnWeights
 
@@ -51,6 +51,8 @@ FLAT, SATURATED = 0.01, 0.5
 """A unit is saturated where its activation's slope is below the first; a warning comes above this share of them."""
 LOOKED_AT = 1000
 """Steps that are looked at for that, more or less."""
+NETWORK = ("spectral_radius", "leak", "input_scaling", "bias_scaling", "connectivity", "activation", "kind")
+"""Parameters that `make_esn` has under the same names."""
 SIGMOIDS = ("tanh", "piecewise_tanh", "sigmoid")
 """Those with two flat ends; the others are flat or straight by design."""
 
@@ -98,7 +100,20 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  # scikit-learn's name
         """Return self, with a new network and its readout, of a classifier to the classes in y."""
-        return self._take(X, y, anew=True)  # type: ignore[no-any-return]  # each has its own
+        return self._take(X, y, anew=True)
+
+    def _take(self, X: Any, y: Any, *, anew: bool, classes: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Learn from series, with a new network when `anew`."""
+        series, labels = self._labelled(X, y, reset=anew)
+        targets = self._encoded(labels, anew, classes)
+        if anew:
+            self._start(series, targets[0].shape[1], one_each=self._one_each(X))
+        self._learn(series, targets, one_each=self._one_each(X))
+        return self
+
+    def _encoded(self, labels: Targets, anew: bool, classes: ArrayLike | None) -> Targets:
+        """What the readout learns to say of each series, (rows, outputs)."""
+        raise NotImplementedError
 
     def _steps_first(self, X: Any, *, reset: bool) -> Any:  # noqa: N803  # scikit-learn's name
         """X with its series as (T_i, features); the first fit finds the layout."""
@@ -127,11 +142,12 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
                 raise SeriesError(f"X[{i}] has {one.shape[1]} features, {self.n_features_in_} are wanted")
         return series
 
-    def _labelled(self, X: Any, y: Any, *, reset: bool, numeric: bool) -> tuple[list[Reals], Targets]:  # noqa: N803
-        """Series, and for each its targets: as many as steps, or one. Numeric ones are (rows, outputs)."""
+    def _labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[list[Reals], Targets]:  # noqa: N803
+        """Series, and for each its targets as they came: as many as steps, or one."""
         X = self._steps_first(X, reset=reset)  # noqa: N806
         if not _several(X):
-            _, y = validate_data(self, X, y, reset=reset, dtype=np.float64, multi_output=numeric, y_numeric=numeric)
+            real = is_regressor(self)
+            _, y = validate_data(self, X, y, reset=reset, dtype=np.float64, multi_output=real, y_numeric=real)
         elif y is None:
             raise SeriesError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         series = self._series(X, reset=reset)
@@ -144,12 +160,6 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
                 f"y must hold targets of {len(series)} series, as X does. Got {len(targets)}"
                 "\nhint: target='step' takes a target for every step, target='series' one for every series"
             )
-        if not numeric and any(one.ndim != 1 for one in targets):
-            raise SeriesError("y must hold one label for every step, or for every series with target='series'")
-        if numeric:
-            if reset:
-                self.single_output_ = targets[0].ndim == 1
-            targets = [one[:, None] if one.ndim == 1 else one for one in targets]
         return series, targets
 
     def _one_each(self, X: Any) -> bool:  # noqa: N803
@@ -171,23 +181,11 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
-        leak = self.leak
-        if leak is None:
-            leak = SLOW if one_each else PROMPT
-        made = make_esn(
-            self.units,
-            inputs,
-            seed=int(seed),
-            spectral_radius=self.spectral_radius,
-            leak=leak,
-            input_scaling=self.input_scaling,
-            bias_scaling=self.bias_scaling,
-            connectivity=self.connectivity,
-            activation=self.activation,  # type: ignore[arg-type]  # `make_esn` checks the name
-            kind=self.kind,  # type: ignore[arg-type]
-            feedback=outputs if self.feedback else 0,
-            dtype=np.dtype(self.dtype),
-        )
+        asked: dict[str, Any] = {name: getattr(self, name) for name in NETWORK}
+        if self.leak is None:
+            asked["leak"] = SLOW if one_each else PROMPT
+        feedback = outputs if self.feedback else 0
+        made = make_esn(self.units, inputs, seed=int(seed), feedback=feedback, dtype=np.dtype(self.dtype), **asked)
         self.weights_ = _standardised(made, np.concatenate(series)) if self.standardise else made
 
     def _learn(self, series: list[Reals], targets: Targets, *, one_each: bool) -> None:
@@ -245,9 +243,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         if self._one_each(X):
             return finish(run_outputs(self.weights_, series, last_state_only=True))
         results = [finish(rows) for rows in run_outputs(self.weights_, series)]
-        if not _several(X):
-            return results[0]
-        return np.stack(results) if isinstance(X, np.ndarray) and X.ndim == 3 else results
+        return like_given(X, results) if _several(X) else results[0]
 
     def _scored(self, X: Any, y: Any, measure: Callable[..., float], sample_weight: Any) -> float:  # noqa: N803
         """A measure over the steps past the washout of all series, or over the series."""
@@ -272,9 +268,7 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
     `online.Rls`) learns row by row in place of the exact solution. `feedback` lets the network hear its targets while
     it learns and its own outputs after. `rows` None is "time", `target` None is "step".
 
-    Several series are (series, steps, features) or a list of (steps, features). Those of aeon, (series, channels,
-    steps), want `layout="channels_first"`. `layout` None finds the layout of series of different lengths, and refuses
-    series of one shape with more features than steps. Targets and outputs of steps are (series, steps, outputs) always.
+    The module says what X and y may be. Targets and outputs of steps are (series, steps, outputs) in any layout.
 
     Learned: `weights_` (an `EsnWeights` with its readout), `n_features_in_`, `layout_`; `ridge_` without a rule.
     """
@@ -288,12 +282,10 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
         """Return self after more series, which start from rest; without a rule the same as one `fit` of them all."""
         return self._take(X, y, anew=not hasattr(self, "weights_"))
 
-    def _take(self, X: Any, y: Any, *, anew: bool) -> Self:  # noqa: N803
-        series, targets = self._labelled(X, y, reset=anew, numeric=True)
+    def _encoded(self, labels: Targets, anew: bool, classes: ArrayLike | None) -> Targets:
         if anew:
-            self._start(series, targets[0].shape[1], one_each=self._one_each(X))
-        self._learn(series, targets, one_each=self._one_each(X))
-        return self
+            self.single_output_ = labels[0].ndim == 1
+        return [one[:, None] if one.ndim == 1 else one for one in labels]
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Return outputs in the form of X: for each step, or with target="series" for each series."""
@@ -310,7 +302,7 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
 
     Parameters are those of `EsnRegressor` with defaults for data of any unit: inputs are standardised, the ridge is
     chosen. `rows` None is "samples" and `target` None is "series". One table with a label for every step is
-    `rows="time", target="step"`. Data of aeon, (series, channels, steps), want `layout="channels_first"`.
+    `rows="time", target="step"`.
 
     Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`, `layout_`; `ridge_` without a
     rule.
@@ -329,8 +321,9 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
         """Return self after more series; the first call names all `classes`, or they are those in its y."""
         return self._take(X, y, anew=not hasattr(self, "weights_"), classes=classes)
 
-    def _take(self, X: Any, y: Any, *, anew: bool, classes: ArrayLike | None = None) -> Self:  # noqa: N803
-        series, labels = self._labelled(X, y, reset=anew, numeric=False)
+    def _encoded(self, labels: Targets, anew: bool, classes: ArrayLike | None) -> Targets:
+        if any(one.ndim != 1 for one in labels):
+            raise SeriesError("y must hold one label for every step, or for every series with target='series'")
         every = np.concatenate(labels)
         check_classification_targets(every)
         if anew:
@@ -338,11 +331,7 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
         strangers = np.setdiff1d(every, self.classes_)
         if len(strangers):
             raise SeriesError(f"y must hold the classes {self.classes_.tolist()}. Got {strangers.tolist()} too")
-        if anew:
-            self._start(series, len(self.classes_), one_each=self._one_each(X))
-        ones = [np.equal.outer(one, self.classes_).astype(np.float64) for one in labels]
-        self._learn(series, ones, one_each=self._one_each(X))
-        return self
+        return [np.equal.outer(one, self.classes_).astype(np.float64) for one in labels]
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Return the class of each series, or with target="step" of each step."""

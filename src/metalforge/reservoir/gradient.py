@@ -22,7 +22,7 @@ from .activations import activation
 from .engine import EsnEngine
 from .losses import LossName, as_targets, check_loss, loss_and_slope
 from .series import SeriesError, as_steps
-from .sparse import BLOCK, BlockSparse, Matrix, to_dense
+from .sparse import BlockSparse, Matrix, to_dense
 from .weights import EsnWeights
 
 
@@ -135,11 +135,7 @@ def _rows_times(rows: Reals, matrix: Any) -> Reals:
 def _where_connected(full: Reals, like: Matrix) -> Matrix:
     """Return a dense gradient with the connections and the kind of a matrix."""
     if isinstance(like, BlockSparse):
-        padded = np.zeros((len(like.columns) * BLOCK, like.n_columns), full.dtype)
-        padded[: like.rows] = full
-        blocks = padded.reshape(len(like.columns), BLOCK, like.n_columns)
-        values = np.take_along_axis(blocks, like.columns[:, None, :].astype(np.intp), axis=2)
-        return BlockSparse(like.rows, like.n_columns, like.columns, np.ascontiguousarray(values.transpose(0, 2, 1)))
+        return BlockSparse.of(full, like.columns)
     if isinstance(like, csr_array):
         rows = np.repeat(np.arange(like.shape[0]), np.diff(like.indptr))
         return csr_array((full[rows, like.indices], like.indices, like.indptr), shape=like.shape)

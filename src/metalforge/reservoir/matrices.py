@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from metalforge.core import Doubles, Reals, SpecError, require_known, require_positive
 
-from .sparse import BLOCK, BlockSparse, Kind, Matrix, to_dense
+from .sparse import BLOCK, BlockSparse, Kind, Matrix, in_blocks, to_dense
 from .weights import spectral_radius
 
 Distribution: TypeAlias = Literal["normal", "uniform", "ternary"]
@@ -102,17 +102,11 @@ def to_kind(full: Reals, kind: Kind) -> Matrix:
         return full
     if kind == "csr":
         return csr_array(full)
-    rows, columns = full.shape
-    blocks = -(-rows // BLOCK)
-    padded = np.zeros((blocks * BLOCK, columns), full.dtype)
-    padded[:rows] = full
-    blocked = padded.reshape(blocks, BLOCK, columns)
-    used = np.any(blocked, axis=1)
+    used = np.any(in_blocks(full), axis=1)
     k = max(1, int(used.sum(axis=1).max()))
     # A stable sort puts used columns first, in order; the first k, sorted again, are the used ones and some empty ones.
     chosen = np.sort(np.argsort(~used, axis=1, kind="stable")[:, :k], axis=1)
-    values = np.take_along_axis(blocked, chosen[:, np.newaxis, :], axis=2).transpose(0, 2, 1)
-    return BlockSparse(rows, columns, chosen.astype(np.int32), np.ascontiguousarray(values))
+    return BlockSparse.of(full, chosen.astype(np.int32))
 
 
 def _columns(rng: np.random.Generator, groups: int, columns: int, k: int) -> NDArray[np.int32]:

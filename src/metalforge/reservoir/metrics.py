@@ -15,6 +15,8 @@ from scipy.special import ndtri
 from metalforge.core import Doubles, SpecError, find
 from metalforge.statistics import lagged_sums
 
+from .weights import require_finite
+
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the
 distance between its quartiles."""
@@ -26,15 +28,6 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-
-    @classmethod
-    def around(cls, value: float, half: float = 0.0) -> "Interval":
-        """Return a value and as much on either side of it."""
-        return cls(value, value - half, value + half)
-
-    def times(self, factor: float) -> "Interval":
-        """Return it in another unit; the factor is not negative."""
-        return Interval(*(factor * x for x in self))
 
 
 def rmse(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -94,9 +87,7 @@ def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Doubles, Doubles]:
                 f"`{name}` must be real numbers of shape (T,) or (T, outputs), not empty. "
                 f"Got {given.dtype} of shape {given.shape}"
             )
-        if not np.all(np.isfinite(given)):
-            at = tuple(int(i) for i in np.argwhere(~np.isfinite(given))[0])
-            raise SpecError(f"`{name}` must be finite. Got {given[at]} at {at}")
+        require_finite(name, given)
         both.append(given.astype(np.float64))
     truth, predicted = both
     if truth.shape != predicted.shape:
@@ -105,16 +96,7 @@ def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Doubles, Doubles]:
     return truth.reshape(len(truth), -1), predicted.reshape(len(predicted), -1)
 
 
-class Proportion(NamedTuple):
-    """A share of n, and the ends of its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:
+def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
     r"""Return successes / n with Wilson's score interval.
 
         (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
@@ -132,7 +114,7 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:
     # The ends are exactly 0 and 1 there; rounding may miss them.
     low = 0.0 if successes == 0 else float(middle - half)
     high = 1.0 if successes == n else float(middle + half)
-    return Proportion(p, low, high, n)
+    return Interval(p, low, high)
 
 
 def politis_white(series: Doubles) -> int:

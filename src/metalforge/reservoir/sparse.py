@@ -18,6 +18,13 @@ BLOCK = 16
 """Units that share their inputs: a vector of sixteen floats on AVX-512, two of eight on AVX2."""
 
 
+def in_blocks(full: Reals) -> Reals:
+    """Return a matrix (rows, columns) as (blocks, 16, columns); zeros fill the last block."""
+    padded = np.zeros((-(-len(full) // BLOCK) * BLOCK, full.shape[1]), full.dtype)
+    padded[: len(full)] = full
+    return padded.reshape(-1, BLOCK, full.shape[1])
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BlockSparse(BriefRepr):
     """A matrix (rows, columns): entry r of block b in column `columns[b, k]` is `values[b, k, r]`.
@@ -43,6 +50,14 @@ class BlockSparse(BriefRepr):
             raise SpecError(f"`columns` of a block must increase and lie in 0 .. {self.n_columns - 1}")
         if np.any(v.transpose(0, 2, 1).reshape(blocks * BLOCK, -1)[self.rows :]):
             raise SpecError(f"`values` of rows past {self.rows} must be zero")
+
+    @classmethod
+    def of(cls, full: Reals, columns: NDArray[np.int32]) -> "BlockSparse":
+        """Return a full matrix as far as it lies in these columns of its blocks."""
+        rows, n_columns = full.shape
+        blocks = in_blocks(full)
+        values = np.take_along_axis(blocks, columns[:, np.newaxis, :].astype(np.intp), axis=2).transpose(0, 2, 1)
+        return cls(rows, n_columns, columns, np.ascontiguousarray(values))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -83,6 +98,16 @@ def to_dense(matrix: Matrix) -> Reals:
         return matrix.to_dense()
     if isinstance(matrix, csr_array):
         return np.asarray(matrix.toarray())
+    return matrix
+
+
+def checked_csr(parts: tuple[NDArray[Any], ...], shape: tuple[int, int]) -> csr_array:
+    """Return the recurrent matrix of CSR values, columns and row starts; all are checked, as SciPy trusts indices."""
+    try:
+        matrix = csr_array(parts, shape=shape)
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise SpecError(f"`w_res` is not a valid CSR matrix: {error}") from error
     return matrix
 
 

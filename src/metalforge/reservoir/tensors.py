@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from metalforge.core import FeatureSchema, HeadLayout, PathLike, SpecError, escaped
 
 from .activations import ActivationName
-from .sparse import BlockSparse, Kind, Matrix, arrays_of, kind_of
+from .sparse import BlockSparse, Kind, Matrix, arrays_of, checked_csr, kind_of
 from .weights import EsnWeights, Ranges
 
 T = TypeVar("T")
@@ -41,9 +41,6 @@ _OPTIONAL = {"w_fb": 2, "w_out": 2, "out_bias": 1}
 _INTEGERS = {"w_res.indptr", "w_res.indices", "w_res.columns"}
 
 
-_LATER = ("ranges", "ridge")
-
-
 class _Tag(msgspec.Struct, frozen=True):
     """What a reader must know before it reads on; other fields belong to the version."""
 
@@ -51,11 +48,11 @@ class _Tag(msgspec.Struct, frozen=True):
     version: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Everything about a network that is not an array, and the checksum of all of it."""
 
-    format: Literal["metalforge.esn"] = FORMAT
-    version: int = VERSION
+    format: Literal["metalforge.esn"]
+    version: int
     kind: Kind
     real: Literal["float32", "float64"]
     activation: ActivationName
@@ -67,13 +64,8 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     heads_fingerprint: str | None
     sha256: str
     ranges: tuple[float, float] | None = None
-    """Of inputs and states. Left out where there are none, as in files of older versions."""
+    """Of inputs and states."""
     ridge: float | None = None
-
-    def encoded(self) -> bytes:
-        """Return the record as JSON."""
-        fields = msgspec.structs.asdict(self)
-        return msgspec.json.encode({name: v for name, v in fields.items() if name not in _LATER or v is not None})
 
 
 def encode(weights: EsnWeights) -> bytes:
@@ -89,6 +81,8 @@ def encode(weights: EsnWeights) -> bytes:
     features = msgspec.convert(msgspec.to_builtins(weights.features), FeatureSchema | None)
     heads = msgspec.convert(msgspec.to_builtins(weights.heads), HeadLayout | None)
     record = _Record(
+        format=FORMAT,
+        version=VERSION,
         kind=kind_of(weights.w_res),
         real="float32" if weights.dtype == np.float32 else "float64",
         activation=weights.activation,
@@ -104,7 +98,7 @@ def encode(weights: EsnWeights) -> bytes:
     )
     record = msgspec.structs.replace(record, sha256=_checksum(record, arrays))
     # One entry only: the library writes several in an order of its own.
-    return save(arrays, metadata={ENTRY: record.encoded().decode()})
+    return save(arrays, metadata={ENTRY: msgspec.json.encode(record).decode()})
 
 
 def read(path: PathLike) -> EsnWeights:
@@ -163,11 +157,7 @@ def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matri
     if kind == "block16":
         return BlockSparse(units, units, arrays["w_res.columns"], arrays["w_res.values"])
     parts = tuple(arrays[f"w_res.{name}"] for name in ("data", "indices", "indptr"))
-    try:
-        matrix = csr_array(parts, shape=(units, units))
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise SpecError(f"`w_res` is not a valid CSR matrix: {error}") from error
+    matrix = checked_csr(parts, (units, units))
     if matrix.nnz != len(parts[0]) or not matrix.has_canonical_format:
         raise SpecError("`w_res.indices` of a row must increase, and there must be no more than its rows hold")
     return matrix
@@ -175,7 +165,7 @@ def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matri
 
 def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of the record, but for this field, and of all arrays by name: type, shape and bytes."""
-    return arrays_digest(msgspec.structs.replace(record, sha256="").encoded(), arrays).hex()
+    return arrays_digest(msgspec.json.encode(msgspec.structs.replace(record, sha256="")), arrays).hex()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 
 from metalforge.core import HeadLayout, Reals
 
-from .readout import NormalEquations, Pair, Readout, select_ridge
+from .readout import NormalEquations, Pair, select_ridge
 from .running import series_states
 from .series import Series, SeriesError, as_series, as_steps, is_one
 from .weights import EsnWeights
@@ -25,7 +25,6 @@ def collect(
     targets: Any = None,
     *,
     washout: int = 0,
-    teacher_forcing: bool = True,
     passthrough: bool | None = None,
     last_state_only: bool = False,
 ) -> Iterator[Pair]:
@@ -33,8 +32,7 @@ def collect(
 
     `inputs` and `targets` are one series (T, width), a batch (series, T, width) or lists of (T_i, width). With
     `last_state_only` a series has one target, so `targets` is (series, outputs), and one row of features. Without
-    targets the second of each pair is empty (rows, 0). `passthrough` None is what the network has. With feedback and
-    `teacher_forcing=False` the network must have a readout, whose outputs are fed back.
+    targets the second of each pair is empty (rows, 0). `passthrough` None is what the network has.
     """
     see_inputs = weights.passthrough if passthrough is None else passthrough
     given = as_series("inputs", inputs, weights.inputs, weights.dtype)
@@ -48,7 +46,7 @@ def collect(
                 "\nhint: give longer series or a smaller washout"
             )
     forced = None
-    if weights.feedback and teacher_forcing:
+    if weights.feedback:
         if taught is None or last_state_only:
             raise SeriesError("teacher forcing of output feedback needs a target for every step\nhint: give `targets`")
         if taught[0].shape[1] != weights.feedback:
@@ -71,7 +69,7 @@ def collect(
     return pairs()
 
 
-def fit_readout(
+def fit(
     weights: EsnWeights,
     inputs: Series,
     targets: Any,
@@ -82,8 +80,9 @@ def fit_readout(
     last_state_only: bool = False,
     fit_bias: bool = True,
     validation: tuple[Any, Any] | None = None,
-) -> Readout:
-    """Return the ridge readout of a network for these series, in float64.
+    heads: HeadLayout | None = None,
+) -> EsnWeights:
+    """Return the network with the ridge readout for these series, found in float64 and cast to the weights' type.
 
     Several ridges: the best on `validation` (inputs, targets) or, without, on series left out in turn; that keeps the
     features of all series in memory. With one ridge only one batch of series is held at a time.
@@ -96,26 +95,9 @@ def fit_readout(
 
     if isinstance(ridge, Sequence | np.ndarray):
         held_out = None if validation is None else list(features(*validation))
-        return select_ridge(list(features(inputs, targets)), ridge, validation=held_out, fit_bias=fit_bias).readout
-    equations = NormalEquations.of(features(inputs, targets))
-    return equations.solve([ridge], fit_bias=fit_bias)[0]
-
-
-def fit(
-    weights: EsnWeights,
-    inputs: Series,
-    targets: Any,
-    *,
-    ridge: float | Sequence[float],
-    passthrough: bool | None = None,
-    heads: HeadLayout | None = None,
-    **how: Any,
-) -> EsnWeights:
-    """Return the network with the readout that `fit_readout` finds, cast to the type of the weights.
-
-    `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation.
-    """
-    found = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
+        found = select_ridge(list(features(inputs, targets)), ridge, validation=held_out, fit_bias=fit_bias).readout
+    else:
+        found = NormalEquations.of(features(inputs, targets)).solve([ridge], fit_bias=fit_bias)[0]
     return weights.with_readout(found.w_out, found.out_bias, passthrough=passthrough, heads=heads, ridge=found.ridge)
 
 

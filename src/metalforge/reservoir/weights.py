@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from metalforge.core import BriefRepr, FeatureSchema, HeadLayout, Reals, SpecError, one_thread
@@ -79,7 +80,7 @@ class EsnWeights(BriefRepr):
         elif isinstance(self.w_res, csr_array | BlockSparse):
             if self.w_res.shape != (units, units):
                 raise SpecError(f"`w_res` must have shape {(units, units)}. Got {self.w_res.shape}")
-            _finite("w_res", weights_of(self.w_res))
+            require_finite("w_res", weights_of(self.w_res))
         else:
             kind = f"a SciPy {self.w_res.format} matrix" if issparse(self.w_res) else type(self.w_res).__name__
             raise SpecError(
@@ -229,7 +230,8 @@ def check_echo_state(weights: EsnWeights) -> float:
     return radius
 
 
-def _finite(name: str, values: Reals) -> None:
+def require_finite(name: str, values: NDArray[Any]) -> None:
+    """Return if all numbers are finite; raises for the first that is not."""
     if not np.all(np.isfinite(values)):
         bad = np.argwhere(~np.isfinite(values))[0]
         raise SpecError(f"`{name}` must be finite. Got {values[tuple(bad)]} at {tuple(int(i) for i in bad)}")
@@ -244,4 +246,4 @@ def _matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> None:
     matches = value.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
     if not matches or 0 in value.shape:
         raise SpecError(f"`{name}` must have shape {wanted}, not empty. Got {value.shape}")
-    _finite(name, value)
+    require_finite(name, value)

@@ -9,7 +9,7 @@ from metalforge.reservoir import running
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import DivergenceError, SeriesError
-from metalforge.reservoir.training import collect, fit, fit_readout
+from metalforge.reservoir.training import collect, fit
 from metalforge.reservoir.weights import EsnWeights
 
 UNITS, INPUTS, OUTPUTS = 12, 3, 2
@@ -100,8 +100,6 @@ def test_a_fitted_network_with_feedback_runs_on_its_own_outputs(passthrough):
     for one, outputs in zip(u, predict(fitted, u), strict=True):
         own = _loop(w, one, lambda t, state, one=one: fitted.output(state, one[t]))
         assert outputs == pytest.approx(fitted.output(own, one), rel=1e-10, abs=1e-12)
-    ((features, _),) = collect(fitted, u[0], teacher_forcing=False)
-    assert features[:, :UNITS] == pytest.approx(_loop(w, u[0], lambda t, s: fitted.output(s, u[0][t])), rel=1e-10)
 
 
 def test_a_teacher_is_heard_as_far_as_it_reaches():
@@ -168,7 +166,7 @@ def test_a_list_of_ridges_is_decided_by_validation_or_by_series_left_out():
     noisy = [one + np.random.default_rng(i).normal(size=one.shape) for i, one in enumerate(y)]
     ridges = [1e-6, 1.0, 1e4]
     for validation in (None, (u[:1], y[:1])):
-        chosen = fit_readout(w, u, noisy, ridge=ridges, validation=validation)
+        chosen = fit(w, u, noisy, ridge=ridges, validation=validation)
         assert chosen.ridge == 1.0
         assert chosen.w_out == pytest.approx(fit(w, u, noisy, ridge=1.0).w_out, rel=1e-9)
 
@@ -227,8 +225,6 @@ def test_feedback_without_a_teacher_or_a_readout_is_refused():
         collect(w, u)
     with pytest.raises(SeriesError, match=r"2 outputs\. Got targets 1 wide"):
         collect(w, u, y[:, :1])
-    with pytest.raises(SpecError, match="needs a readout"):
-        list(collect(w, u, teacher_forcing=False))
     with pytest.raises(SpecError, match="no readout yet"):
         predict(w, u)
     fitted = fit(w, u, y, ridge=1.0)

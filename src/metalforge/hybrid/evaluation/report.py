@@ -214,7 +214,7 @@ class Scorer:
     def score(self, outputs: Reals) -> Figure:
         """Return the accuracy or the NRMSE of outputs (rows, outputs)."""
         if self._alone:
-            value, low, high = wilson(int(self.right(outputs).sum()), len(self.wanted))[:3]
+            value, low, high = wilson(int(self.right(outputs).sum()), len(self.wanted))
             return Figure(value=value, low=low, high=high)
         return self._resampled(lambda drawn: drawn[0], outputs)
 
