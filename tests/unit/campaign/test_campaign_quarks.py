@@ -17,7 +17,7 @@ from metalforge.lattice.campaign import Lattice
 from metalforge.lattice.campaign.published import known_of
 from metalforge.lattice.campaign.quarks import quarks_of
 from metalforge.lattice.campaign.report import quarks_section
-from metalforge.lattice.chain import Chain
+from metalforge.lattice.chain import Chain, UpdateInfo
 from metalforge.lattice.warmup import WarmUp, warm_up_step
 
 SEA = CampaignSpec(
@@ -49,6 +49,25 @@ def records(tmp_path_factory):
     with Campaign.open(SEA, directory) as campaign:
         campaign.run()
     return read_journal(directory / JOURNAL)
+
+
+def test_a_chain_that_stands_still_is_given_up(monkeypatch, tmp_path):
+    """A chain with sea quarks has no witness that would find it."""
+    update = Chain.update
+
+    def stuck(chain, **options):
+        if chain.step < 20:
+            return update(chain, **options)
+        chain.step += 1
+        return UpdateInfo(step=chain.step, accepted=True, delta_h=0.1, cg_iterations=1)
+
+    monkeypatch.setattr(Chain, "update", stuck)
+    with Campaign.open(msgspec.structs.replace(SEA, budget=Budget(trajectories=60)), tmp_path / "run") as campaign:
+        state = campaign.run()
+    chains = [chain for chain in state.chains.values() if chain.measured]
+    assert chains
+    assert all(chain.abandoned and chain.rows <= 20 for chain in chains)
+    assert {decision.by for decision in state.decisions if decision.what == "fault"} == {"rule:repeated"}
 
 
 def written(records, directory):

@@ -107,7 +107,12 @@ class LatticePoint(PointChain):
         return witness.step()
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
-        """Report links that are off the group: those of trajectories are projected at their start."""
+        """Report links that are off the group: those of trajectories are projected at their start.
+
+        Of chains with sea quarks, which have no witness, it reports rows that were there before, too.
+        """
+        if self.run.chain.sea is not None:
+            yield from self._repeated(columns)
         if not looks:
             return
         field, scratch = self.field, self._tools.scratch
@@ -119,6 +124,16 @@ class LatticePoint(PointChain):
         off = field.off_group(scratch[key])
         if not off <= most:
             yield Unsound("rule:unitarity", self.rows, f"links are off SU(3) by {off:.2g}, above {most:.2g}", off)
+
+    def _repeated(self, columns: Mapping[str, Sequence[float]]) -> Iterator[Unsound]:
+        """Report new configurations with the plaquette of an earlier one: the chain stands still, or runs again."""
+        log = self.run.log
+        begin = max(self.emitted, log.first)
+        known = set(log.columns["plaquette"][: begin - log.first])
+        for update, (value, moved) in enumerate(zip(columns["plaquette"], columns["accepted"], strict=True), begin):
+            if moved and value in known:
+                yield Unsound("rule:repeated", update, "a row is one that was there before")
+            known.add(value)
 
     def evaluated(self) -> str:
         """Return what the links of a flagged block are in higher precision, in words."""
