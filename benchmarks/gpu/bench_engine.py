@@ -157,7 +157,7 @@ def gauge(quick: bool) -> Iterator[Row]:
             took = seconds(lambda g=grid, u=links: g.sweep("heatbath", u, 255, one=(5.7, 1, 0, 9)), 2)
             goal = {(LARGE, 1): "0.50 (0.43)", (SMALL, 32): "0.55 (0.46)"}.get((dims, chains), "")
             yield Row(f"heat bath {shape}", took / n * 1e9, "ns per link", goal)
-            took = seconds(lambda g=grid, u=links: g.sum_plaquettes(links=u, width=2))
+            took = seconds(lambda g=grid, u=links: g.sum("plaquettes", links=u, width=2))
             yield Row(f"plaquettes {shape}", took * 1e6, "us", "")
             took = seconds(lambda g=grid, u=links: g.launch("sum_polyakov", g.line_blocks, 128, links=u, width=2))
             yield Row(f"Polyakov loops {shape}", took * 1e6, "us", "")

@@ -120,7 +120,7 @@ class _Group:
                 self._sweep(plan)
             else:
                 self._trajectory(plan)
-            grid.sum_plaquettes(links=self._links, **self._result)
+            grid.sum("plaquettes", links=self._links, **self._result)
             grid.launch("sum_polyakov", grid.line_blocks, SITE_THREADS, links=self._links, column=2, **self._result)
             grid.launch("advance_all", 1, 1, **self._update)
 

@@ -4,12 +4,15 @@ A kernel takes one record, which has the same members in C++ and here; each read
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.native.engine import Dims, Precision
+from metalforge.native.engine import Precision
+
+if TYPE_CHECKING:
+    from .grid import CudaGrid
 
 Memory: TypeAlias = Any
 """What a card's `zeros` returns: it can be sliced."""
@@ -108,41 +111,22 @@ class DeviceBuffer:
         return self._card.address(self.memory)
 
 
-class Sites(Protocol):
-    """The lattice that a kernel works on, of one or several chains."""
-
-    card: Card
-    dims: Dims
-    precision: Precision
-    chains: int
-    half: int
-    padded: int
-    sums: dict[str, DeviceBuffer]
-
-
 class Launcher:
     """The kernels of one file on one lattice, and the record that says what they all need."""
 
-    def __init__(self, grid: "Sites", file: str, record: np.dtype[Any]) -> None:
+    def __init__(self, grid: "CudaGrid", file: str, record: np.dtype[Any]) -> None:
         self._card, self._file, self._grid = grid.card, file, grid
         self.record = np.zeros((), record)
         self.record["extent"], self.record["half"], self.record["padded"] = grid.dims, grid.half, grid.padded
         for name, buffer in grid.sums.items():
             self.record[name] = buffer.address
 
-    def __call__(self, kernel: str, blocks: int, threads: int, **values: Any) -> None:
-        """Launch a kernel for every chain, with so many blocks for each."""
-        self._card.launch(
-            self._file, self._grid.precision, kernel, (blocks, self._grid.chains), threads, self._filled(values)
-        )
-
-    def together(self, kernel: str, meeting: Meeting, blocks: int, threads: int, shared: int, **values: Any) -> None:
-        """Launch a kernel whose blocks meet, with so many bytes of shared memory each."""
-        shape, record = (blocks, self._grid.chains), self._filled(values)
-        self._card.launch(self._file, self._grid.precision, kernel, shape, threads, record, shared, meeting)
-
-    def _filled(self, values: dict[str, Any]) -> NDArray[Any]:
+    def __call__(
+        self, kernel: str, blocks: int, threads: int, *, shared: int = 0, meeting: Meeting = "", **values: Any
+    ) -> None:
+        """Launch a kernel for every chain: blocks for each, their threads and bytes of shared memory, which meet."""
         record = self.record.copy()
         for name, value in values.items():
             record[name] = value.address if isinstance(value, DeviceBuffer) else value
-        return record
+        shape = (blocks, self._grid.chains)
+        self._card.launch(self._file, self._grid.precision, kernel, shape, threads, record, shared, meeting)

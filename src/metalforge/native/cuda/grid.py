@@ -224,11 +224,13 @@ class CudaGrid:
 
     def on_links(self, kernel: str, **values: Any) -> None:
         """Launch a kernel with a thread per link."""
-        self.launch(kernel + self._form(kernel), self.link_blocks, LINK_THREADS, **values)
+        # Where no multiprocessor has two blocks, a thread may have all its registers.
+        form = "_few" if self._few and kernel in FORMS else ""
+        self.launch(kernel + form, self.link_blocks, LINK_THREADS, **values)
 
-    def _form(self, kernel: str) -> str:
-        """Which form of a kernel it is: where no multiprocessor has two blocks, a thread may have all its registers."""
-        return "_few" if self._few and kernel in FORMS else ""
+    def sum(self, kernel: str, **values: Any) -> None:
+        """Launch a kernel that sums over sites."""
+        self.launch(f"sum_{kernel}", self.site_blocks, SITE_THREADS, **values)
 
     def summed(self, numbers: int) -> NDArray[np.float64]:
         """Return what the last kernel summed."""
@@ -256,13 +258,9 @@ class CudaGrid:
         self.on_links("reunitarise", links=links)
 
     def plaquette_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        self.sum_plaquettes(links=links)
+        self.sum("plaquettes", links=links)
         spatial, temporal = self.summed(2)
         return float(spatial), float(temporal)
-
-    def sum_plaquettes(self, **values: Any) -> None:
-        """Launch the sums of spatial and temporal plaquettes."""
-        self._sum("sum_plaquettes", **values)
 
     def action_energy(self, links: DeviceBuffer, action: ActionKernel) -> float:
         self.sum_energies(action, links=links)
@@ -271,17 +269,14 @@ class CudaGrid:
     def sum_energies(self, action: ActionKernel, **values: Any) -> None:
         """Launch the sums of S / beta and, with momenta, of their energy."""
         name, c1 = action_of(action)
-        self._sum(f"sum_{name}", c1=c1, **values)
-
-    def _sum(self, kernel: str, **values: Any) -> None:
-        self.launch(kernel, self.site_blocks, SITE_THREADS, **values)
+        self.sum(name, c1=c1, **values)
 
     def polyakov(self, links: DeviceBuffer) -> complex:
         self.launch("sum_polyakov", self.line_blocks, SITE_THREADS, links=links)
         return complex(*self.summed(2))
 
     def clover_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        self.launch("sum_clover", self.site_blocks, SITE_THREADS, links=links)
+        self.sum("clover", links=links)
         energy, charge = self.summed(2)
         return float(energy), float(charge)
 
@@ -294,7 +289,7 @@ class CudaGrid:
         self.on_links("refresh_momenta", momenta=momenta, one=(0.0, seed, stream, step))
 
     def kinetic(self, momenta: DeviceBuffer) -> float:
-        self._sum("sum_kinetic", momenta=momenta)
+        self.sum("kinetic", momenta=momenta)
         return float(self.summed(1)[0])
 
     def evolve(

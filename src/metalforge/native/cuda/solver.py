@@ -1,14 +1,17 @@
 """Conjugate gradients of the staggered operator on a GPU (solver.cu): which way a lattice goes on which card."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from metalforge.core import PlacementError
 from metalforge.native.engine import Iterated, Iterations, Precision
 
-from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting, Sites
+from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting
+
+if TYPE_CHECKING:
+    from .grid import CudaGrid
 
 MOST_SHIFTS = 64
 """Fields of one kernel (recurrence.hpp)."""
@@ -95,7 +98,7 @@ class CudaSolver:
     for one shift, 2,064 bytes in f64; another shift adds 24.
     """
 
-    def __init__(self, sites: Sites, hopping: DeviceBuffer, shifts: int) -> None:
+    def __init__(self, sites: "CudaGrid", hopping: DeviceBuffer, shifts: int) -> None:
         card, chains, self._sites = sites.card, sites.chains, sites
         real, numbers = np.float64 if sites.precision == "f64" else np.float32, sites.padded * 6
         self.way = way = way_of(card.limits, sites.half, sites.precision, chains)
@@ -124,14 +127,8 @@ class CudaSolver:
         self._begin_blocks = min(-(-sites.half // STREAM_SITES), 2 * card.limits.multiprocessors)
 
     def begin(self, residual: DeviceBuffer, keep: bool) -> None:
-        self._launch.together(
-            f"cg_begin_{'kept' if keep else 'new'}",
-            "",
-            self._begin_blocks,
-            STREAM_THREADS,
-            STREAM_SHARED,
-            source=residual,
-        )
+        kernel = f"cg_begin_{'kept' if keep else 'new'}"
+        self._launch(kernel, self._begin_blocks, STREAM_THREADS, shared=STREAM_SHARED, source=residual)
 
     def iterate(self, solutions: Sequence[DeviceBuffer], wanted: Iterations) -> Iterated:
         return self.iterate_chains(solutions, wanted)[0]
@@ -147,10 +144,7 @@ class CudaSolver:
         record["most"] = min(wanted.most, CHECKS * every - since)
         way, self._round = self.way, self._round ^ 1
         kernel, threads = way.kernel + "_shifts" * (self._shifts > 1), way.warps * BLOCK
-        self._launch.together(kernel, way.meeting, way.blocks, threads, way.shared, round=self._round)
-        return self._look(every, since)
-
-    def _look(self, every: int, since: int) -> list[Iterated]:
+        self._launch(kernel, way.blocks, threads, shared=way.shared, meeting=way.meeting, round=self._round)
         found = []
         for row in self._sites.card.read(self._report.memory).reshape(self._sites.chains, -1):
             done, residual2, state, updates = row[:REPORTED]

@@ -1,14 +1,17 @@
 """Colour fields and the staggered operator on a GPU (staggered.cu)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metalforge.native.engine import Floats, Precision
 
-from .card import CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, DeviceBuffer, Launcher, Sites
+from .card import CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, DeviceBuffer, Launcher
 from .solver import MOST_SHIFTS, CudaSolver, filled
+
+if TYPE_CHECKING:
+    from .grid import CudaGrid
 
 COLOUR_THREADS = 64
 """Threads of a block of the kernels that have a thread per site of one parity."""
@@ -36,7 +39,7 @@ WORK = np.dtype(
 class ColourKernels(Launcher):
     """Kernels with a thread per site of one parity, or a thread per link."""
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: "CudaGrid") -> None:
         super().__init__(sites, "staggered.cu", WORK)
         self.sites = sites
         self._colour_blocks = -(-sites.half // COLOUR_THREADS)
@@ -48,10 +51,6 @@ class ColourKernels(Launcher):
     def on_links(self, kernel: str, **values: Any) -> None:
         """Launch a kernel with a thread per link."""
         self(kernel, 2 * self.sites.padded // (LINK_THREADS // 4), LINK_THREADS, **values)
-
-    def summed(self, numbers: int) -> list[float]:
-        """Return what the last kernel summed."""
-        return [float(x) for x in self.sites.card.read(self.sites.sums["sums"].memory)[:numbers]]
 
 
 class CudaStaggered:
@@ -79,18 +78,10 @@ class CudaStaggered:
         parity: int,
     ) -> float:
         self.hop(scratch, x, 1 - parity)
+        fields = {"hopping": self._hopping, "out": out, "x": x, "middle": scratch}
         given = {} if source is None else {"source": source}
-        self._kernels.on_sites(
-            "normal_field",
-            hopping=self._hopping,
-            out=out,
-            x=x,
-            middle=scratch,
-            diagonal=diagonal,
-            parity=parity,
-            **given,
-        )
-        return self._kernels.summed(1)[0]
+        self._kernels.on_sites("normal_field", **fields, **given, diagonal=diagonal, parity=parity)
+        return float(self._kernels.sites.summed(1)[0])
 
     def force(
         self,
