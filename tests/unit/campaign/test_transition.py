@@ -63,6 +63,36 @@ def test_rows_that_are_not_finite_or_do_not_belong_together_are_refused(around, 
             locate([around[0], chain], seed=1)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"volume": 0},
+        {"volume": np.nan},
+        {"order": np.full(50, 0.1 + 0.2j), "energy": np.ones(50)},
+        {"order": np.ones((50, 2)), "energy": np.ones((50, 2))},
+        {"order": [[1.0], [1.0, 2.0]]},
+        {"order": ["loop"] * 50, "energy": np.ones(50)},
+    ],
+)
+def test_chains_that_cannot_be_reweighted_are_refused(around, wrong):
+    for ask in (lambda runs: locate(runs, seed=1), lambda runs: curve(runs, [5.68], seed=1)):
+        with pytest.raises(SpecError, match=r"5\.665"):
+            ask([around[0], around[1]._replace(**wrong)])
+
+
+def test_lists_of_rows_are_taken_as_arrays(around):
+    lists = [one._replace(energy=one.energy.tolist(), order=one.order.tolist()) for one in around]
+    assert curve(lists, [5.68], seed=1).chi == curve(around, [5.68], seed=1).chi
+
+
+def test_a_curve_nowhere_and_an_error_of_one_replica_are_refused(around):
+    for nowhere in ([], [np.nan], [5.68, np.inf]):
+        with pytest.raises(SpecError, match="coordinates"):
+            curve(around, nowhere, seed=1)
+    with pytest.raises(SpecError, match="n_bootstrap"):
+        locate(around, seed=1, n_bootstrap=1)
+
+
 def test_the_curve_follows_the_exact_one_within_its_band(around):
     found = curve(around, np.linspace(5.5, 5.9, 81), seed=3)
     pulls = (np.array(found.chi) - exact_chi(found.coordinate)) / np.array(found.chi_error)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core import SpecError
 from metalforge.statistics import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
 
 from .selection import PointSeries, block_lengths, clusters, prepare
@@ -34,6 +35,8 @@ class TransitionCurve(NamedTuple):
 def curve(points: Sequence[PointSeries], coordinates: ArrayLike, *, seed: int) -> TransitionCurve:
     """Return the curves at those `coordinates` that at least 10 effective samples carry."""
     wanted = np.unique(np.asarray(coordinates, dtype=np.float64))
+    if not wanted.size or not np.isfinite(wanted).all():
+        raise SpecError(f"`coordinates` must be one or more finite numbers. Got {wanted}")
     usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
     parts = [TransitionCurve(np.zeros(0, np.int64), *[np.zeros(0)] * 7)]

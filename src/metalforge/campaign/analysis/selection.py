@@ -93,11 +93,8 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     """
     if not points:
         raise NotLocated("no chain was measured\nhint: measure at a few places across the range first")
-    for p in points:
-        if p.energy.shape != p.order.shape or not np.isfinite([p.coordinate, p.energy.sum(), p.order.sum()]).all():
-            raise SpecError(f"the chain at {p.coordinate:g} must have finite E and order parameter in every row")
     left, kept = [], []
-    for p in sorted(points, key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1]))):
+    for p in sorted(map(_read, points), key=lambda p: (p.coordinate, p.energy.size, tuple(-p.energy[:1]))):
         if p.energy.size < FEWEST_ROWS:
             reason = f"fewer than {FEWEST_ROWS} rows"
             left.append(LeftOutChain(coordinate=p.coordinate, rows=p.energy.size, reason=reason))
@@ -121,6 +118,25 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
         else:
             usable.append(chain)
     return usable, left
+
+
+def _read(point: PointSeries) -> PointSeries:
+    """Return what a caller said of a chain with its rows as arrays; raises where it cannot be reweighted."""
+    try:
+        energy, order = (np.asarray(rows) for rows in (point.energy, point.order))
+        alike = (
+            energy.ndim == 1 and energy.shape == order.shape and {energy.dtype.kind, order.dtype.kind} <= set("biuf")
+        )
+        sound = alike and bool(np.isfinite([point.coordinate, energy.sum(), order.sum()]).all())
+    except ValueError:  # rows of different lengths
+        sound = False
+    if not sound:
+        raise SpecError(
+            f"the chain at {point.coordinate:g} must have a finite, real E and order parameter in every row"
+        )
+    if not 0 < point.volume < np.inf:
+        raise SpecError(f"the chain at {point.coordinate:g} must have a `volume` above 0. Got {point.volume}")
+    return point._replace(energy=energy.astype(np.float64, copy=False), order=order.astype(np.float64, copy=False))
 
 
 def measured_chi(order: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:

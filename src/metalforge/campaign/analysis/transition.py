@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core import require_at_least
 from metalforge.statistics import (
     BEYOND,
     MIN_EFFECTIVE,
@@ -129,6 +130,7 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
     Raises `NotLocated` for too little data, no two overlapping runs around a maximum, a maximum at the edge of what the
     runs cover, or a larger susceptibility measured somewhere that cannot be joined; it says what to measure.
     """
+    require_at_least(2, n_bootstrap=n_bootstrap)
     usable, left = prepare(points)
     if not usable:
         raise NotLocated(f"all {len(left)} chains are too short: {left[0].reason}\nhint: run them for longer")
