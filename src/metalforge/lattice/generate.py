@@ -154,7 +154,9 @@ class Generation:
 
     def _write_configuration(self) -> None:
         path = self.job.checkpoint.parent / f"configuration-{self.chain.step:08d}{_SUFFIX[self.job.format]}"
-        write_links(path, self.chain.field.to_links(), self.job.format)
+        links = self.chain.field.to_links()
+        narrow = self.chain.field.precision == "f32"
+        write_links(path, links.astype(np.complex64) if narrow else links, self.job.format)
 
     def save(self) -> None:
         """Write the checkpoint; one that is there already is replaced whole or not at all."""

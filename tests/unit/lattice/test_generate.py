@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 def test_bad_jobs(fields):
     with pytest.raises(SpecError, match="must be at least"):
         Job(**({"warmup": 1, "trajectories": 1} | fields))
+
+
+@pytest.mark.parametrize("format", ["nersc", "ildg", "hdf5"])
+def test_configurations_of_single_precision_are_kept_as_such(tmp_path, format):
+    spec = msgspec.structs.replace(SPEC, precision="f32")
+    run = Generation(Chain(spec), Job(warmup=2, trajectories=2, out=str(tmp_path), format=format, save_every=1))
+    run.run()
+    kept = sorted(tmp_path.glob("configuration-*"))
+    assert len(kept) == 2
+    assert np.array_equal(read_links(kept[-1]).links, run.chain.field.to_links())
 
 
 def test_a_checkpoint_of_a_bare_chain_is_not_a_run(tmp_path):
