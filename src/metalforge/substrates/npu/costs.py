@@ -45,11 +45,7 @@ class BoardEnergy(NamedTuple):
     above_idle: Modelled
 
 
-def cost(
-    program: Program,
-    batch: int = 1,
-    profile: DeviceProfile | str = "akd1000-published",
-) -> Cost:
+def cost(program: Program, batch: int = 1, profile: DeviceProfile | str = "akd1000-published") -> Cost:
     """Return seconds and joules of sending `batch` rows through a program.
 
     Rows are what the chip sees: 8-bit activations are two nibble rows. More rows than the profile's largest batch go
@@ -69,19 +65,13 @@ def shape_seconds(lines: int, outputs: int, encoding: Encoding, vectors: int, pr
     return _seconds((lines, outputs * encoding.digits), vectors * encoding.rows, profile)
 
 
-def update_cost(
-    n_bytes: int = 0,
-    profile: DeviceProfile | str = "akd1000-published",
-) -> Cost:
+def update_cost(n_bytes: int = 0, profile: DeviceProfile | str = "akd1000-published") -> Cost:
     """Return seconds and joules of replacing a variable: the profile's figure, or the transfer where that is longer."""
     device = find_profile(profile)
     return _priced(max(device.call.weight_update_s.value, _transfer_s(n_bytes, device)), device)
 
 
-def load_cost(
-    program: Program,
-    profile: DeviceProfile | str = "akd1000-published",
-) -> Cost:
+def load_cost(program: Program, profile: DeviceProfile | str = "akd1000-published") -> Cost:
     """Return seconds and joules of putting a program on the device: its bytes over the link."""
     device = find_profile(profile)
     if device.call.link_bytes_per_s is None:

@@ -182,11 +182,8 @@ class Program(BriefRepr):
             raise ProgramError(f"the last layer's {self.layers[-1].units} units are not {self.encoding.digits} digits")
         if self.scales.size == 0:
             object.__setattr__(self, "scales", np.ones(self.outputs))
-        if (
-            self.scales.shape != (self.outputs,)
-            or self.scales.dtype != np.float64
-            or not np.all(np.isfinite(self.scales))
-        ):
+        s = self.scales
+        if s.shape != (self.outputs,) or s.dtype != np.float64 or not np.all(np.isfinite(s)):
             raise ProgramError(f"`scales` must be {self.outputs} finite float64, one per output")
         real, r = self.inputs // (2 if self.encoding.signed == "two_rail" else 1), self.ranges
         if r.dtype != np.float64 or r.shape not in ((0,), (real,)) or not np.all((r > 0) & np.isfinite(r)):
@@ -212,24 +209,17 @@ class Program(BriefRepr):
 
     def layer(self, name: str) -> FullyConnected:
         """Return a layer by name."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise ProgramError(f"no layer `{name}`; there are {', '.join(layer.name for layer in self.layers)}")
+        layers = {layer.name: layer for layer in self.layers}
+        if name not in layers:
+            raise ProgramError(f"no layer `{name}`; there are {', '.join(layers)}")
+        return layers[name]
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of everything the chip computes with: equal programs, equal integers."""
         digest = hashlib.sha256()
         for layer in self.layers:
-            header = (
-                layer.inputs,
-                layer.units,
-                layer.weight_bits,
-                layer.input_bits,
-                layer.activation,
-                layer.activation_bits,
-            )
-            digest.update(repr(header).encode())
+            bits = layer.weight_bits, layer.input_bits, layer.activation, layer.activation_bits
+            digest.update(repr((layer.inputs, layer.units, *bits)).encode())
             for values in (layer.weights, layer.threshold, layer.act_step):
                 digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()

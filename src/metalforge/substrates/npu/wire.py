@@ -23,6 +23,9 @@ IDENTIFIER = b"MFP1"
 HEADER = len(IDENTIFIER) + hashlib.sha256().digest_size
 MAX_BYTES = 1 << 28
 """The largest file written or read. A full layer of 57334 inputs and 4096 units takes half of it."""
+OF_PROGRAM = ("name", "encoding", "heads", "schema", "provenance")
+OF_LAYER = ("name", "weight_bits", "input_bits", "activation", "activation_bits")
+"""Fields that are stored as they are."""
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Name = Annotated[str, msgspec.Meta(max_length=400)]
 """Printable: names end up in messages and on terminals."""
@@ -55,13 +58,9 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def to_bytes(program: Program) -> bytes:
     """Return the program as bytes: the same ones for the same program."""
     stored = _Stored(
-        name=program.name,
+        **_taken(program, OF_PROGRAM),
         layers=tuple(map(_packed, program.layers)),
-        encoding=program.encoding,
-        heads=program.heads,
         scales=program.scales.astype("<f8").tobytes(),
-        schema=program.schema,
-        provenance=program.provenance,
         ranges=program.ranges.astype("<f8").tobytes(),
     )
     try:
@@ -86,13 +85,9 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Program:
         raise ProgramError("the checksum does not match the content: the program is damaged; get a fresh copy")
     stored = _decoded(body)
     return Program(
-        name=stored.name,
+        **_taken(stored, OF_PROGRAM),
         layers=tuple(_unpacked(layer, f"layers[{i}]") for i, layer in enumerate(stored.layers)),
-        encoding=stored.encoding,
-        heads=stored.heads,
         scales=_numbers(stored.scales, "<f8", "scales").astype(np.float64),
-        schema=stored.schema,
-        provenance=stored.provenance,
         ranges=_numbers(stored.ranges, "<f8", "ranges").astype(np.float64) if stored.ranges else np.zeros(0),
     )
 
@@ -128,15 +123,13 @@ def _decoded(body: bytes) -> _Stored:
     return stored
 
 
+def _taken(record: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
 def _packed(layer: FullyConnected) -> _Layer:
     return _Layer(
-        name=layer.name,
-        inputs=layer.inputs,
-        units=layer.units,
-        weight_bits=layer.weight_bits,
-        input_bits=layer.input_bits,
-        activation=layer.activation,
-        activation_bits=layer.activation_bits,
+        **_taken(layer, (*OF_LAYER, "inputs", "units")),
         weights=pack_bits(layer.weights, layer.weight_bits).tobytes(),
         thresholds=layer.threshold.astype("<i4").tobytes(),
         act_steps=layer.act_step.astype("<f4").tobytes(),
@@ -148,12 +141,8 @@ def _unpacked(layer: _Layer, where: str) -> FullyConnected:
     packed = np.frombuffer(layer.weights, np.uint8)
     weights = unpack_bits(packed, layer.weight_bits, layer.inputs * layer.units, f"{where}.weights")
     return FullyConnected(
-        name=layer.name,
+        **_taken(layer, OF_LAYER),
         weights=weights.reshape(layer.inputs, layer.units),
-        weight_bits=layer.weight_bits,
-        input_bits=layer.input_bits,
-        activation=layer.activation,
-        activation_bits=layer.activation_bits,
         threshold=_numbers(layer.thresholds, "<i4", f"{where}.thresholds").astype(np.int32),
         act_step=_numbers(layer.act_steps, "<f4", f"{where}.act_steps").astype(np.float32),
     )
