@@ -93,7 +93,7 @@ class FaultyDevice(EmulatedDevice):
                 value = weights.flat[place]
                 weights.flat[place] = 1 - value if first.weight_bits == 1 else -value or 1
             layers = (replace(first, weights=weights), *rest)
-            resident.write(replace(resident.program, layers=layers))
+            resident.program, resident.run = replace(resident.program, layers=layers), None
 
     def _fail(self, error):
         self.ledger.enter(failures=1)

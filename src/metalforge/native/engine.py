@@ -385,18 +385,15 @@ def check_dims(dims: Sequence[int]) -> Dims:
     return n_x, n_y, n_z, n_t
 
 
-def family_of_level(build: str) -> str:
-    """Return the bit family of a build level, also of one that does not run here."""
-    return "fma" if build in ("v3", "v4") else "plain"
-
-
 def family_of_engine(name: str) -> str:
     """Return the bit family of the engine of a name, ``cpu:BUILD`` or ``CARD:NUMBER[:STRATEGY]``, here or not.
 
     Links that a card made in doubles have the bits of cores that fuse multiply-adds.
     """
     kind, build, *strategy = name.split(":")
-    return family_of_level(build) if kind == "cpu" else strategy[0] if strategy else "fma"
+    if kind == "cpu":
+        return "fma" if build in ("v3", "v4") else "plain"
+    return strategy[0] if strategy else "fma"
 
 
 def continues(engine: Engine, name: str, family: str = "", *, sums_matter: bool) -> bool:

@@ -113,17 +113,13 @@ def discover(proc: Path = Path("/proc")) -> Discovery:
             reasons.append(f"{module}: {type(error).__name__}: {error}".split("\n")[0])
             continue
         if devices:
-            missing = () if find_spec("cupy") else (_cupy_missing(),)
-            return Discovery(substrates=tuple(devices), missing=missing)
+            no_cupy = Missing(what="cupy", reason="a GPU is here, but kernels reach it through cupy", remedy=_REMEDY)
+            return Discovery(substrates=tuple(devices), missing=() if find_spec("cupy") else (no_cupy,))
         reasons.append(f"{module} lists no device")
     driver = (proc / "driver/nvidia/version").exists()
     reason = "; ".join(reasons) + ("" if driver else "; no NVIDIA driver is loaded")
     remedy = _REMEDY if driver else f"on a machine with an NVIDIA GPU and driver: {_REMEDY}"
     return Discovery(missing=(Missing(what="CUDA GPU", reason=reason, remedy=remedy),))
-
-
-def _cupy_missing() -> Missing:
-    return Missing(what="cupy", reason="a GPU is here, but kernels reach it through cupy", remedy=_REMEDY)
 
 
 def _rates(capability: str, multiprocessors: int, clock_hz: float) -> dict[str, float]:

@@ -41,7 +41,7 @@ from metalforge.native.cuda.engine import CupyCard, cuda_engine
 from metalforge.native.cuda.grid import CudaEngine, CudaGrid
 from metalforge.native.cuda.precision import Fp64Choice
 from metalforge.native.cuda.solver import way_of
-from metalforge.native.engine import Iterations, family_of_engine, family_of_level
+from metalforge.native.engine import Iterations, family_of_engine
 from reference.cuda_host import host_engine
 
 ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
@@ -169,7 +169,7 @@ def check_bits(case, engine):
 def test_the_bits_that_are_kept_are_the_cpus(case):
     """Digests of links that engines of the family `fma` give, at whatever level."""
     for name in native.available_levels():
-        if family_of_level(name) == "fma":
+        if family_of_engine(f"cpu:{name}") == "fma":
             check_bits(case, cpu_engine(name, threads=1))
 
 

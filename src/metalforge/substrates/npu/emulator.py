@@ -6,7 +6,8 @@ happens to one never changes another.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -50,10 +51,6 @@ class _Resident:
     """What the program computes; made when it is first asked for."""
     prices: dict[int, tuple[float, float]] = field(default_factory=dict)
 
-    def write(self, program: Program) -> None:
-        """Let the chip hold another program of the same shapes."""
-        self.program, self.run = program, None
-
 
 class _Spared(NamedTuple):
     """Slots whose calls may be computed elsewhere, until the device changes; what rounds of them cost, by rows."""
@@ -93,7 +90,7 @@ class EmulatedDevice(Closing):
                 raise slot_limit(self.n_slots, tuple(others))
             placement = plan(program, self.profile, beside=others.values())
             self._check_steps(program)
-            own = _own(program)
+            own = deepcopy(program)  # shares no memory with the caller's
             self._residents[slot] = _Resident(own, placement)
             self._changed()
             price = costs.load_cost(own, self.profile)
@@ -197,7 +194,7 @@ class EmulatedDevice(Closing):
             resident = self._on_chip(slot)
             program = with_variable(resident.program, name, values)
             self._check_steps(program)
-            resident.write(program)
+            resident.program, resident.run = program, None
             self._changed()
             price = costs.update_cost(values.nbytes, self.profile)
             if price.latency and price.energy:
@@ -261,12 +258,3 @@ class EmulatedDevice(Closing):
                     f"layer `{layer.name}`: steps on {self.profile.name} are at least {finest:g}. "
                     f"Got {layer.act_step.min():g}"
                 )
-
-
-def _own(program: Program) -> Program:
-    """Return a copy that shares no memory with the caller's."""
-    layers = tuple(
-        replace(w, weights=w.weights.copy(), threshold=w.threshold.copy(), act_step=w.act_step.copy())
-        for w in program.layers
-    )
-    return replace(program, layers=layers)
