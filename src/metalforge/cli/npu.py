@@ -33,7 +33,6 @@ from .npu_models import (
     model_programs,
     only,
     or_default,
-    or_one,
     predicted,
     print_plan,
     range_note,
@@ -72,6 +71,8 @@ Calibration = Annotated[
 Tolerance = Annotated[
     float | None, typer.Option(min=0, help="Models: relative error of an op that decides its precision; default: 0.01.")
 ]
+OF_MODELS = ("objective", "policy", "host_power_w", "strict", "calibration", "input_range", "tolerance", "dot")
+"""Parameters of `explain` that concern models alone."""
 BATCHES = (1, 8, 64)
 DEPLOYED = ".mfd"
 """Ending of a plan with all that runs it."""
@@ -80,6 +81,7 @@ app.command()(evaluate)
 
 @app.command(name="compile")
 def compile_model(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), or a .npy matrix.")],
     output: Annotated[
         Path,
@@ -104,7 +106,7 @@ def compile_model(
     if deployed is not None:
         from metalforge.hybrid import deploy
 
-        plan = compiled_plan(model, input_range, calibration, activation_bits, digits, signed, tolerance)
+        plan = compiled_plan(context, model, input_range, calibration, activation_bits, digits, tolerance)
         programs, bound = model_programs(plan)
         made_by = {"command": "metalforge npu compile", "model": model.name}
         deploy(plan, deployed, provenance=made_by, **scaling_of(model))
@@ -115,7 +117,7 @@ def compile_model(
     elif output.suffix == DEPLOYED:
         raise SpecError(f"{output}: {DEPLOYED} holds a model; a matrix is written as .mfp, with the ranges it is for")
     else:
-        refuse_options("a matrix", {"--tolerance": tolerance})
+        refuse_options(context, "a matrix", "tolerance")
         encoding = matrix_encoding(activation_bits, digits, signed)
         largest, beyond = _line_ranges(input_range, calibration, encoding.activation_bits)
         compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=largest)
@@ -188,6 +190,7 @@ def inspect(
 
 @app.command()
 def run(
+    context: typer.Context,
     model: Annotated[
         Path,
         typer.Argument(help="A deployed model (.mfd, a folder of `search --out`), .onnx, weights, or a .mfp program."),
@@ -223,7 +226,7 @@ def run(
         _expect(model, PROGRAM | {DEPLOYED: "a deployed model"})
     more: dict[str, Any] = {}
     if model.suffix == ".mfp":
-        refuse_options("a program", {"--calibration": calibration, "--allow-host": allow_host or None})
+        refuse_options(context, "a program", "calibration", "allow_host")
         programs, x = _programs(model), only(arrays)
         with EmulatedDevice(profile or "akd1000-published") as device:
 
@@ -268,12 +271,11 @@ def run(
 
 @app.command()
 def explain(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), .mfp, or a .npy matrix.")],
     profile: Annotated[str | None, typer.Option(help="One device profile; default: all.")] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="Models: latency (default), energy, accuracy or hw_only.")
-    ] = None,
-    policy: Annotated[str | None, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = None,
+    objective: Annotated[str, typer.Option(help="Models: latency, energy, accuracy or hw_only.")] = "latency",
+    policy: Annotated[str, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = "default",
     host_power_w: Annotated[float | None, typer.Option(min=0, help="Models: the host's watts, for energy.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Models: fail where an op would fall back.")] = False,
     calibration: Calibration = None,
@@ -291,11 +293,11 @@ def explain(
     if model.suffix in MODEL_SUFFIXES:
         from metalforge.hybrid import OperationRouter
 
-        precision = asked_precision(activation_bits, digits, signed, tolerance)
+        precision = asked_precision(context, activation_bits, digits)
         routers = [
             OperationRouter(
-                policy or "default",  # type: ignore[arg-type]  # checked there
-                objective or "latency",  # type: ignore[arg-type]
+                policy,  # type: ignore[arg-type]  # checked there
+                objective,  # type: ignore[arg-type]
                 name,
                 tolerance=or_default(tolerance),
                 precision=precision,
@@ -313,23 +315,12 @@ def explain(
         if not dot:
             print_text(range_note(graph, input_range, calibration))
         return
-    of_models: dict[str, Any] = {
-        "--objective": objective,
-        "--policy": policy,
-        "--host-power-w": host_power_w,
-        "--strict": strict or None,
-        "--calibration": calibration,
-        "--range": input_range,
-        "--tolerance": tolerance,
-        "--dot": dot or None,
-    }
     if model.suffix in MATRIX:
-        refuse_options("a matrix", of_models)
+        refuse_options(context, "a matrix", *OF_MODELS)
         encoding = matrix_encoding(activation_bits, digits, signed)
         programs: tuple[Program, ...] = compile_linear(model.stem, _matrix(model), encoding=encoding).programs
     else:
-        of_matrices = {"--activation-bits": activation_bits, "--digits": digits, "--signed": signed}
-        refuse_options("a program", of_models | of_matrices)
+        refuse_options(context, "a program", *OF_MODELS, "activation_bits", "digits", "signed")
         programs = (wire.load(model),)
     records = [_explained(p, name) for p in programs for name in profiles]
     if as_json:
@@ -441,7 +432,7 @@ def _line_ranges(
 ) -> tuple[float | NDArray[Any], int]:
     """Return the range of a matrix's inputs, or with data of each of them, and how many numbers lie beyond."""
     if calibration is None:
-        return or_one(input_range), 0
+        return 1.0 if input_range is None else input_range, 0
     from metalforge.hybrid import expect_one_source, line_ranges
 
     expect_one_source(input_range, calibration)

@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from numpy.typing import NDArray
 
 from metalforge.core import SpecError
 from metalforge.substrates import EmulatedDevice, Encoding, Program, Statistics
 
-from .output import print_table, print_text
+from .output import given_options, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph, Plan
@@ -19,18 +20,18 @@ DEFAULT_BITS, DEFAULT_DIGITS = 8, 1
 
 
 def compiled_plan(
+    context: typer.Context,
     model: Path,
     input_range: float | None,
     calibration: Path | None,
     bits: int | None,
     digits: int | None,
-    signed: str | None,
     tolerance: float | None,
 ) -> "Plan":
     """Return the plan that puts all on the NPU that it can run, at the precision that was asked for."""
     from metalforge.hybrid import OperationRouter
 
-    precision = asked_precision(bits, digits, signed, tolerance)
+    precision = asked_precision(context, bits, digits)
     graph, data = ranged_graph(model, input_range, calibration)
     router = OperationRouter(objective="hw_only", tolerance=or_default(tolerance), precision=precision)
     plan = router.plan(graph, calibration=data)
@@ -123,14 +124,14 @@ def matrix_encoding(bits: int | None, digits: int | None, signed: str | None) ->
     )
 
 
-def asked_precision(bits: int | None, digits: int | None, signed: str | None, tolerance: float | None) -> str | None:
+def asked_precision(context: typer.Context, bits: int | None, digits: int | None) -> str | None:
     """Return the precision of all layers of a model; None where the tolerance decides layer by layer."""
     from metalforge.hybrid import precision_of
 
-    refuse_options("a model (its layers are encoded by the sign of their inputs)", {"--signed": signed})
+    refuse_options(context, "a model (its layers are encoded by the sign of their inputs)", "signed")
     if bits is None and digits is None:
         return None
-    refuse_options("a model whose precision is given", {"--tolerance": tolerance})
+    refuse_options(context, "a model whose precision is given", "tolerance")
     return precision_of(matrix_encoding(bits, digits, None))
 
 
@@ -141,14 +142,9 @@ def or_default(tolerance: float | None) -> float:
     return DEFAULT_TOLERANCE if tolerance is None else tolerance
 
 
-def or_one(input_range: float | None) -> float:
-    """Return the range that was given, or 1."""
-    return 1.0 if input_range is None else input_range
-
-
-def refuse_options(what: str, options: dict[str, Any]) -> None:
+def refuse_options(context: typer.Context, what: str, *names: str) -> None:
     """Raise where options are given that do not apply."""
-    if given := [name for name, value in options.items() if value is not None]:
+    if given := given_options(context, *names):
         raise SpecError(
             f"{what} does not take {', '.join(given)}\nhint: leave {'it' if len(given) == 1 else 'them'} out"
         )

@@ -34,6 +34,15 @@ ANY_WIDTH = 100_000
 """Columns of a terminal on which every table fits."""
 
 
+def given_options(context: typer.Context, *names: str) -> list[str]:
+    """Return those options, of parameters with these names, that stand on the command line."""
+    return [
+        one.opts[0]
+        for one in context.command.params
+        if one.name in names and getattr(context.get_parameter_source(one.name), "name", "") == "COMMANDLINE"
+    ]
+
+
 def print_json(record: object) -> None:
     """Write one JSON document to stdout."""
     text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()

@@ -129,21 +129,6 @@ def _heads_of(runs: "Sequence[PlasmaRun]") -> "HeadStop":
     return stop
 
 
-def _said_by(stop: "HeadStop", runs: "Sequence[PlasmaRun]") -> dict[str, Any]:
-    """Return what heads had to do with the end of runs."""
-    weighed = stop.weighed(runs)
-    both = None if weighed is None else {"diffusion_infinite": weighed[0], "viscosity": weighed[1]}
-    return {"acted": weighed is not None, "why_not": stop.why_not, "weighed": both}
-
-
-def _show_heads(said: dict[str, Any]) -> None:
-    if said["weighed"] is None:
-        print_text(f"heads did not act: {said['why_not'] or 'their window was not over'}")
-        return
-    rows = [(name, f"{v.mean:.6g}", f"{v.error:.2g}") for name, v in said["weighed"].items()]
-    print_table("With what the heads say of the window weighed in", ("observable", "mean", "error"), rows)
-
-
 @app.command()
 def transport(
     files: Annotated[list[Path], typer.Argument(help="Checkpoints of runs of one state point, or their folders.")],
@@ -212,14 +197,20 @@ def _run(together: "PlasmaReplicas", enough: "HeadStop | None" = None) -> bool:
 def _show(runs: "Sequence[PlasmaRun]", stop: "HeadStop | None", as_json: bool) -> None:
     """Print what the runs measured, and what heads had to do with their end."""
     summaries = [one.summary() for one in runs]
-    said = None if stop is None else _said_by(stop, runs)
+    weighed = None if stop is None else stop.weighed(runs)
+    both = weighed and dict(zip(("diffusion_infinite", "viscosity"), weighed, strict=True))
     if as_json:
-        shown = summaries[0] if len(runs) == 1 else {"replicas": summaries}
-        print_json(shown if said is None else msgspec.to_builtins(shown) | {"heads": said})
+        shown = msgspec.to_builtins(summaries[0] if len(runs) == 1 else {"replicas": summaries})
+        if stop is not None:
+            shown["heads"] = {"acted": weighed is not None, "why_not": stop.why_not, "weighed": both}
+        print_json(shown)
         return
     _show_one(summaries[0]) if len(runs) == 1 else _show_replicas(summaries)
-    if said is not None:
-        _show_heads(said)
+    if both:
+        rows = [(name, f"{v.mean:.6g}", f"{v.error:.2g}") for name, v in both.items()]
+        print_table("With what the heads say of the window weighed in", ("observable", "mean", "error"), rows)
+    elif stop is not None:
+        print_text(f"heads did not act: {stop.why_not or 'their window was not over'}")
 
 
 def _show_replicas(summaries: "Sequence[PlasmaSummary]") -> None:

@@ -17,6 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from metalforge.core import SpecError
 
+from .output import given_options
+
 if TYPE_CHECKING:
     from metalforge.lattice import Job
     from metalforge.plasma import PlasmaJob
@@ -32,13 +34,8 @@ DifferentIsa = Annotated[
 
 def refuse_beside_resume(context: typer.Context, *allowed: str) -> None:
     """Refuse options that a resumed run has from its checkpoint: none is left out without a word."""
-    given = [
-        one.opts[0]
-        for one in context.command.params
-        if one.name not in ("resume", "threads", "allow_different_isa", "as_json", *allowed)
-        and getattr(context.get_parameter_source(one.name or ""), "name", "") == "COMMANDLINE"
-    ]
-    if given:
+    fine = {"resume", "threads", "allow_different_isa", "as_json", *allowed}
+    if given := given_options(context, *(set(context.params) - fine)):
         raise SpecError(
             f"a resumed run has {', '.join(given)} from its checkpoint\nhint: leave out what it has already"
         )

@@ -47,7 +47,8 @@ def nrmse(y_true: ArrayLike, y_pred: ArrayLike, norm: Norm = "std") -> float:
     different norms are not comparable.
     """
     truth, predicted = _series(y_true, y_pred)
-    return _nrmse(truth, predicted, _checked_norm(truth, norm))
+    size = _checked_norm(truth, norm)
+    return float(np.sqrt(np.mean(np.mean((truth - predicted) ** 2, axis=0) / size**2)))
 
 
 _NORMS: dict[str, Callable[[Doubles], Any]] = {
@@ -57,10 +58,6 @@ _NORMS: dict[str, Callable[[Doubles], Any]] = {
     "mean": lambda y: np.abs(np.mean(y, axis=0)),
     "iqr": lambda y: np.subtract(*np.quantile(y, [0.75, 0.25], axis=0)),
 }
-
-
-def _nrmse(truth: Doubles, predicted: Doubles, size: Doubles) -> float:
-    return float(np.sqrt(np.mean(np.mean((truth - predicted) ** 2, axis=0) / size**2)))
 
 
 def _checked_norm(truth: Doubles, norm: Norm) -> Doubles:
