@@ -72,10 +72,14 @@ class EsnNetwork(Closing):
             said, names = file.metadata() or {}, set(file.keys())
             if said.get("format") != STATE_FORMAT or names != {"state", "output"}:
                 raise SpecError(f"not a saved reservoir state: it holds {', '.join(sorted(names)) or 'nothing'}")
+            if kinds := {file.get_slice(name).get_dtype() for name in names} - {"F32", "F64"}:
+                raise SpecError(f"a state is numbers of type F32 or F64. Got {', '.join(sorted(kinds))}")
             own, wanted = said.get("fingerprint"), fingerprint(self.weights)
             if own != wanted:
                 raise SpecError(f"the state of another network: its fingerprint is {own}, this network's {wanted}")
             state, output = file.get_tensor("state"), np.asarray(file.get_tensor("output"), self.weights.dtype)
+            if not state.size:
+                raise SpecError(f"`state` must have at least one sample. Got shape {state.shape}")
             if output.shape != (*state.shape[:-1], self._output.shape[-1]) or not np.all(np.isfinite(output)):
                 raise SpecError(f"`output` must be finite and of the shape of the outputs. Got shape {output.shape}")
             self.state, self._output = state, output

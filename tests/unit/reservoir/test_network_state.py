@@ -1,5 +1,6 @@
 """A network's state: it goes on over calls, forks, resets, and is refused from files of another network."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,17 @@ def test_states_of_other_networks_and_other_files_are_refused(tmp_path):
         save_file({"state": np.zeros(UNITS), "output": output}, path, metadata=said)
         with pytest.raises(SpecError, match="`output`"):
             EsnNetwork(w).load_state(path)
+    save_file({"state": np.zeros((0, UNITS)), "output": np.zeros((0, OUTPUTS))}, path, metadata=said)
+    with pytest.raises(SpecError, match="`state`"):
+        EsnNetwork(w).load_state(path)
+    parts = {
+        name: {"dtype": "BF16", "shape": [n], "data_offsets": [2 * first, 2 * (first + n)]}
+        for name, first, n in (("state", 0, UNITS), ("output", UNITS, OUTPUTS))
+    }
+    header = json.dumps({"__metadata__": said, **parts}).encode()  # a type that NumPy does not have
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * (UNITS + OUTPUTS)))
+    with pytest.raises(SpecError, match="BF16"):
+        EsnNetwork(w).load_state(path)
     save_file({"state": np.zeros(UNITS)}, path)
     with pytest.raises(SpecError, match="state"):
         EsnNetwork(w).load_state(path)
