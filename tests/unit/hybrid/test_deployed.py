@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -13,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from metalforge.core.errors import MetalforgeError, PlacementError, SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load, load_onnx
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import FullyConnectedOp, TemporalIntegration
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
 from metalforge.reservoir.weights import Ranges
@@ -263,6 +266,20 @@ def test_a_forged_plan_is_refused(found, tmp_path, change, message):
     record.write_plan(msgspec.structs.replace(kept, plan=forged), arrays, tmp_path / "forged.mfd")
     with pytest.raises(MetalforgeError, match=message):
         load(tmp_path / "forged.mfd")
+
+
+def test_scalars_of_numpy_are_deployed(tmp_path):
+    weights = RNG.normal(size=(2, 3)).astype(np.float32)
+    nodes = (
+        Node(name="layer", op=FullyConnectedOp(weights=weights), inputs=("x",)),
+        Node(name="memory", op=TemporalIntegration(leak=np.float32(0.25)), inputs=("layer",)),
+    )
+    inputs, ranges = MappingProxyType({"x": (None, 3)}), {"x": np.abs(scaled()).max()}
+    graph = OpGraph(inputs=inputs, nodes=nodes, outputs=("memory",), ranges=ranges)
+    plan = OperationRouter(objective="hw_only").plan(graph)
+    deploy(plan, tmp_path / "m.mfd")
+    with load(tmp_path / "m.mfd") as model, HybridExecutor(plan) as executor:
+        assert np.array_equal(model.predict(scaled()), executor.run(scaled()))
 
 
 def test_integers_of_another_version_are_refused(found, tmp_path, monkeypatch):

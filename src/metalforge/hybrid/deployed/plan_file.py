@@ -6,11 +6,11 @@ class for a key. A field of it that is no plain value is an object too: an `arra
 file) or a part of a model in `onnx`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from tempfile import NamedTemporaryFile
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -75,6 +75,20 @@ def thawed(stored: StoredPlan, arrays: Arrays) -> Plan:
         raise SpecError(f"no plan can be made of it ({type(error).__name__}: {error})") from error
 
 
+def _plain(given: Any) -> Any:
+    """Return a scalar of NumPy or a mapping as JSON has it."""
+    match given:
+        case np.generic():
+            return given.item()
+        case Mapping():
+            return dict(given)
+    return _not_data(given)
+
+
+def _not_data(given: Any) -> NoReturn:
+    raise SpecError(f"a {type(given).__name__} cannot be deployed: it is made of code, not of data")
+
+
 class _Writer:
     def __init__(self) -> None:
         self.arrays: Arrays = {}
@@ -106,9 +120,7 @@ class _Writer:
                 return {"onnx": self._bytes(given.model)}
             case tuple():
                 return [self.value(one) for one in given]
-        if callable(given):
-            raise SpecError(f"a {type(given).__name__} cannot be deployed: it is made of code, not of data")
-        return msgspec.to_builtins(given)
+        return _not_data(given) if callable(given) else msgspec.to_builtins(given, enc_hook=_plain)
 
     def _fields(self, record: Any) -> dict[str, Any]:
         return {field.name: self.value(getattr(record, field.name)) for field in fields(record)}
