@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid import HybridEsn, OperationRouter, deploy, evaluate
-from metalforge.reservoir import save_weights
+from metalforge.reservoir import make_esn, save_weights
 from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.profiles import PROFILES
@@ -253,3 +253,17 @@ def test_from_python_an_estimator_brings_its_classes(folder):
     assert "W8A8" in str(answer)
     with pytest.raises(SpecError, match="unknown label 'left'"):
         evaluate(fitted, x[20:], np.where(names[20:] == "up", "up", "left"))
+
+
+def test_a_network_without_a_readout_is_evaluated_where_one_can_be_fitted(tmp_path):
+    rng = np.random.default_rng(6)
+    u, y = rng.uniform(-1, 1, (100, 2)), rng.normal(size=(100, 1))
+    network = HybridEsn.from_weights(make_esn(20, 2, seed=1), calibration=u)
+    with EmulatedDevice() as device:
+        deploy(network.with_hardware_linear(device), tmp_path / "bare.safetensors")
+    answer = evaluate(tmp_path / "bare.safetensors", u, y)
+    assert (answer.rows[0].as_is, answer.rows[0].refitted, answer.rows[0].within) == (None, None, False)
+    assert "without a readout" in answer.rows[0].reason
+    assert all(row.refitted is not None for row in answer.rows[1:])
+    with pytest.raises(SpecError, match="no readout"):
+        evaluate(network.weights, u.reshape(20, 5, 2), np.arange(20) % 2, held_out=0.8)

@@ -159,9 +159,11 @@ def _row(
             if before is not None and after is not None:
                 kept[i] = Kept(score=scorer.score(after), lost=scorer.lost(before, after))
         sign = -1.0 if scorer.classes else 1.0
-        best = min(sign * one.value for one in software if one is not None)
-        here = min(sign * one.score.value for one in kept if one is not None)
-        within = float(np.round(here - best, 12)) <= tolerance  # shares of n differ by rounding
+        if here := [sign * one.score.value for one in kept if one is not None]:
+            best = min(sign * one.value for one in software if one is not None)
+            within = float(np.round(min(here) - best, 12)) <= tolerance  # shares of n differ by rounding
+        else:
+            reason = "it was deployed without a readout"
     return PrecisionRow(
         precision=precision,
         chip_rows=trial.chip_rows,

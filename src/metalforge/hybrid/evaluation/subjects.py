@@ -183,10 +183,15 @@ class NetworkSubject:
         apart = None if options.calibration is None else self._series("calibration", options.calibration)
         part = series_part(self._series("input", inputs), targets, weights.outputs, options, apart)
         assert isinstance(part.held, Task)
-        self.seen, self.held, self.training, self.labels = part.seen, part.held, part.training, part.labels
+        self.seen, self.held, self.labels = part.seen, part.held, part.labels
         self.calibrated_on, self.held_out = part.said
+        enough = part.training is not None and len(part.training.labels) >= 2 * FOLDS
+        self.training = part.training if enough else None
         if self.training is None and weights.w_out is None:
-            raise SpecError("the model has no readout, and nothing to fit one on\nhint: leave --calibration out")
+            raise SpecError(
+                "the model has no readout, and nothing to fit one on"
+                "\nhint: leave --calibration out; else a smaller --held-out, or more data"
+            )
         threshold = 0.5 if self.labels and weights.outputs == 1 else None
         self.scorer = Scorer(part.wanted, part.groups, threshold=threshold)
         self._software = HybridEsn.from_weights(weights, calibration=self.seen)
@@ -247,7 +252,7 @@ class NetworkSubject:
 
     def _refitted(self, esn: HybridEsn, features: Reals) -> Reals | None:
         """Return outputs of a readout fitted to this substrate's own states; its ridge is chosen there, too."""
-        if self.training is None or len(self.training.labels) < 2 * FOLDS:
+        if self.training is None:
             return None
         wanted: Reals = self.training.labels
         if self.labels:
