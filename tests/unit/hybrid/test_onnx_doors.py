@@ -205,6 +205,16 @@ def linear(op_type, **attributes):
         (linear("LinearRegressor", targets=0), "0 coefficients"),
         (linear("LinearRegressor", coefficients=[1.0] * 5), "m"),
         (linear("Normalizer", norm="MAX"), "norm"),
+        (linear("LinearRegressor", coefficients=[1.0] * 4, targets="four"), "rule of ONNX"),
+        (
+            model(
+                [node("LinearRegressor", [], ["y"], domain="ai.onnx.ml", name="m", coefficients=[1.0] * 4)],
+                {"x": ["n", 4]},
+                ["y"],
+                domains=["ai.onnx.ml"],
+            ),
+            "rule of ONNX",
+        ),
     ],
 )
 def test_linear_models_that_cannot_be_are_refused_by_name(made, word):

@@ -11,7 +11,7 @@ import numpy as np
 
 from metalforge.core import Array, SpecError
 
-from .operators import attributes_of, onnx
+from .operators import attributes_of, onnx, titled
 
 HALVES = ("FLOAT16", "BFLOAT16")
 """Types of numbers that are computed in float32 here."""
@@ -35,7 +35,11 @@ class Rewriting:
             if written is None:
                 yield node
                 continue
-            for i, made in enumerate(written(self, node, attributes_of(node))):
+            try:
+                parts = list(written(self, node, attributes_of(node)))
+            except (IndexError, TypeError, ValueError) as error:  # no inputs, or attributes of other types
+                raise SpecError(f"{titled(node)} breaks a rule of ONNX: {error}") from error
+            for i, made in enumerate(parts):
                 made.name = f"{node.name}.{i}" if i else node.name
                 yield made
 
