@@ -77,9 +77,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         asked, what = self.asked, self.what
         if what == "extend":
             try:
-                return msgspec.convert(asked, Extension, strict=False)
+                found = msgspec.convert(asked, Extension, strict=False)
             except msgspec.ValidationError as error:
                 raise SpecError(f"`extend` wants numbers. Got {asked}: {error}") from None
+            if any(getattr(found, name) is None for name in asked):  # `null` is no number, and would ask for nothing
+                raise SpecError(f"`extend` wants numbers. Got {asked}")
+            return found
         if what == "system":
             return Extension(systems=(system_of("system", asked["system"]),))
         if what == "coupling":

@@ -211,6 +211,7 @@ def test_a_campaign_is_extended_while_it_runs(shared):
         ("extend", {"seconds": "-1"}, "positive"),
         ("extend", {"seconds": "nan"}, "positive"),
         ("extend", {"trajectories": "1.5"}, "1.5"),
+        ("extend", {"seconds": "60", "trajectories": "null"}, "null"),
         ("extend", {"target_error": "inf"}, "target_error"),
         ("steerer", {"name": "<b>nobody"}, "unknown steerer"),
         ("steerer", {"name": LONG.steering.steerer}, "already"),
