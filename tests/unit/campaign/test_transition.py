@@ -80,6 +80,14 @@ def test_chains_that_cannot_be_reweighted_are_refused(around, wrong):
             ask([around[0], around[1]._replace(**wrong)])
 
 
+@pytest.mark.parametrize("factor", [-1.0, 1e-3])
+def test_runs_with_another_energy_are_not_joined_to_a_curve(around, factor):
+    wrong = [one._replace(energy=factor * one.energy) for one in around]
+    with pytest.raises(SpecError, match="standard errors"):
+        curve(wrong, AROUND, seed=1)
+    assert curve(wrong, AROUND, seed=1, largest_pull=np.inf).chi.size or factor < 0
+
+
 def test_lists_of_rows_are_taken_as_arrays(around):
     lists = [one._replace(energy=one.energy.tolist(), order=one.order.tolist()) for one in around]
     assert curve(lists, [5.68], seed=1).chi == curve(around, [5.68], seed=1).chi

@@ -7,6 +7,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from math import inf
 from typing import BinaryIO
 
 import numpy as np
@@ -30,7 +31,7 @@ def curves_of(state: CampaignState) -> dict[System, TransitionCurve]:
             low, high = points[0].coordinate, points[-1].coordinate
             margin = 0.02 * (high - low)
             coordinates = np.linspace(low - margin, high + margin, POINTS)
-            found[system] = curve(points, coordinates, seed=state.spec.seed)
+            found[system] = curve(points, coordinates, seed=state.spec.seed, largest_pull=inf)
     return found
 
 
