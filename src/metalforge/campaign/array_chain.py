@@ -175,8 +175,9 @@ class ArrayPoint(PointChain):
         return self.run.digest()
 
     def unsound(self, columns: Mapping[str, Sequence[float]], *, looks: bool) -> Iterator[Unsound]:
-        """Report nothing: of arrays of any theory no rule is known."""
-        return iter(())
+        """Report a configuration that the theory calls impossible."""
+        if looks and (why := self.theory.unsound(self.run.arrays, self._address.place)):
+            yield Unsound(f"rule:{self.theory.table()}", self.rows, why)
 
     def evaluated(self) -> str:
         """Return what the last row of a flagged block is, in words."""

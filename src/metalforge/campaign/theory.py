@@ -279,6 +279,10 @@ class Theory(SpecTable, _AnyTheory, frozen=True, kw_only=True, tag_field="kind")
         """Move the arrays by one update, in place, and return its row; all random numbers are from `numbers`."""
         raise self._lacks("update")
 
+    def unsound(self, arrays: Configuration, place: Place) -> str:
+        """Return why no sound chain has such arrays; empty where they may be right."""
+        return ""
+
     def start_of(self, number: int) -> Start:
         """Return where the chain of this number begins, unless somebody wants another start."""
         return ("hot", "cold")[number % 2]

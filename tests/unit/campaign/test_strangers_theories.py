@@ -118,6 +118,14 @@ def test_a_theory_without_a_sound_update_ends_the_campaign(coins, tmp_path, monk
     assert 6 <= len(campaign.state.chains) <= 10
 
 
+def test_configurations_that_the_theory_calls_unsound_give_no_row(coins, tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "MOST_FAILED", 6)
+    monkeypatch.setattr(coins, "unsound", lambda self, arrays, place: "the coins are glued together", raising=True)
+    with Campaign.open(spec(), tmp_path / "run") as campaign, pytest.raises(SpecError, match="glued"):
+        campaign.run()
+    assert not any(chain.rows for chain in campaign.state.chains.values())
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
