@@ -91,7 +91,10 @@ class EsnNetwork(Closing):
         if self.weights.w_out is not None:
             self._output = self._read(self._state, given)
         self._host_s += time.perf_counter() - started
-        return self._state if self.weights.w_out is None else self._output
+        # Copies of what the next step starts from: callers may overwrite the result.
+        if self.weights.w_out is None:
+            return self._state.copy()
+        return self._output.copy() if self.weights.feedback else self._output
 
     def run(self, u: Reals) -> Reals:
         """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs.

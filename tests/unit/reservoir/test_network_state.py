@@ -34,7 +34,7 @@ def _network(readout=True, feedback=False, dtype=np.float64, passthrough=True, s
 def test_steps_and_runs_continue_one_long_run(feedback, dtype):
     w = _network(feedback=feedback, dtype=dtype)
     parts = EsnNetwork(w)
-    outputs = np.concatenate([[parts.step(u).copy() for u in U[:3]], parts.run(U[3:10]), parts.run(U[10:])])
+    outputs = np.concatenate([[parts.step(u) for u in U[:3]], parts.run(U[3:10]), parts.run(U[10:])])
     assert outputs.dtype == parts.state.dtype == dtype
     assert outputs == pytest.approx(predict(w, U), rel=1e-5 if dtype == np.float32 else 1e-12, abs=1e-6)
 
@@ -66,6 +66,15 @@ def test_the_caller_may_overwrite_returned_states():
     kept = states[-1].copy()
     states[:] = 5
     assert np.array_equal(network.state, kept)
+
+
+@pytest.mark.parametrize(("readout", "feedback"), [(False, False), (True, True)])
+def test_the_caller_may_overwrite_the_result_of_a_step(readout, feedback):
+    one, other = (EsnNetwork(_network(readout, feedback, passthrough=readout)) for _ in range(2))
+    for u in U:
+        found, wanted = one.step(u), other.step(u)
+        assert np.array_equal(found, wanted)
+        found[:] = 7
 
 
 @pytest.mark.parametrize("batch", [None, 2])
