@@ -1,5 +1,7 @@
 """Many heads of one pass: by name, on either substrate, and from older files."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -132,6 +134,22 @@ def test_a_batch_of_eight_equals_eight_chains():
         for step in frames:
             one = alone.run_conductor(step[i])
         assert all(np.allclose(one[name], found[name][i]) for name in one)
+
+
+def test_nine_heads_of_a_file_without_names_become_eleven(tmp_path):
+    """Seed 003's padding: the heads are named first; the new ones are zeros and marked."""
+    nine = make_esn(64, 5, seed=1, dtype=np.float32)  # hotSpring's JSON: no layout, no bias, float32
+    nine = nine.with_readout(np.random.default_rng(0).normal(size=(9, 64)).astype(np.float32))
+    path = tmp_path / "nine.json"
+    save_weights(nine, path)
+    old = load_weights(path)
+    with pytest.raises(SpecError, match="heads"):
+        migrate(old, GPU_PREP_11)
+    new = migrate(replace(old, heads=HeadLayout(name="nine", heads=GPU_PREP_11.heads[:9])), GPU_PREP_11)
+    assert new.outputs == 11
+    assert [h.name for h in new.heads.heads if not h.trained] == ["quenched_length", "quenched_therm"]
+    assert np.array_equal(new.w_out[:9], old.w_out)
+    assert not new.w_out[9:].any()
 
 
 def test_heads_move_by_name_between_layouts():
