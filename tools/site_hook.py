@@ -21,8 +21,8 @@ MARKS = {
 """Marks of blocks and what a reader is told about them; tests/reference/document_blocks.py says what they do."""
 GLOSSED = (
     "established", "evidence item", "steerer", "journal", "substrate", "device profile", "skill", "trust", "baseline",
-    "reservoir", "replica", "ladder", "pull", "bit family", "visit", "lane", "ordering", "placement", "preset", "spec",
-    "campaign", "conductor", "checkpoint", "observable", "segment", "volley", "two-rail", "program slot", "round trip",
+    "reservoir", "pull", "bit family", "visit", "lane", "ordering", "placement", "preset", "spec",
+    "campaign", "conductor", "checkpoint", "observable", "segment", "volley", "two-rail", "program slot",
 )  # fmt: skip
 """Words of the glossary that the first use in a page leads to; common English words are not among them."""
 TEACHING = ("start/", "tutorials/", "howto/", "concepts/", "guides/")
