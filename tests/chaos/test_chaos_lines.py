@@ -54,9 +54,9 @@ def test_the_harness_notices_what_it_looks_for(house, monkeypatch):
     def broken(*arguments, **options):
         raise KeyError("a fault of ours")
 
+    assert house.attack(("presets",), certain=True).fault == "taken for right"
     monkeypatch.setattr("metalforge.campaign.spec.preset", broken)
     assert house.attack(("scan", "--preset", "demo", "--print-spec")).fault == "ended with 70"
-    assert house.attack(("presets",), certain=True).fault == "taken for right"
     outside = ("lattice", "generate", "--dims", "4", "4", "4", "2", "--trajectories", "1", "--trace", "../trace")
     assert house.attack(outside).fault == "wrote elsewhere"
 

@@ -38,6 +38,16 @@ def freezes(state):
     return state.spec.theory.look_for == "freezing"
 
 
+def test_a_trajectory_that_has_not_begun_is_in_the_report(campaign, tmp_path, undrawn):
+    """A GPU takes more than a hundred at once: a campaign may end before the last of them has a row."""
+    state = campaign[0].fork()
+    visit = msgspec.structs.replace(state.visits[-1], visit=len(state.visits), chain="c9999", stream=9999, fresh=True)
+    state.apply(visit)
+    page = write_report(Results(state), tmp_path).read_text()
+    assert "c9999" in page
+    assert len(list(csv.reader(io.StringIO((tmp_path / "rows.csv").read_text())))) > 1
+
+
 def test_a_small_campaign_says_that_nothing_is_established(campaign):
     state, result, directory = campaign
     lines = list(state.spec.theory.report.lines(result))

@@ -42,8 +42,8 @@ class SegmentRows(NamedTuple):
 
     @property
     def segments(self) -> int:
-        """How many."""
-        return len(self.columns["kinetic"])
+        """How many; none where a trajectory has not begun."""
+        return len(self.columns.get("kinetic", ()))
 
 
 class PointTransport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
