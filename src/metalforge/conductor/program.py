@@ -82,7 +82,7 @@ class ConductorProgram(Closing):
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
         frame = np.ascontiguousarray(x, self.weights.dtype)
-        return self._read(self._values(self._esn.step(frame), frame), frame)
+        return self._read(self._values(self._esn.advance(frame), frame), frame)
 
     def through(self, frames: ArrayLike) -> HeadValues:
         """Step through frames (steps, features) of one chain; return every head after each, (steps, width) by name.

@@ -96,6 +96,13 @@ class EsnNetwork(Closing):
             return self._state.copy()
         return self._output.copy() if self.weights.feedback else self._output
 
+    def advance(self, u: Reals) -> Reals:
+        """Take one step without the readout; return the state itself, which must not be changed."""
+        started = time.perf_counter()
+        self._move(u)
+        self._host_s += time.perf_counter() - started
+        return self._state
+
     def run(self, u: Reals) -> Reals:
         """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs.
 
@@ -109,7 +116,7 @@ class EsnNetwork(Closing):
             width = self.weights.units if self.weights.w_out is None else self.weights.outputs
             return np.empty((*self._checked_input(given, 0).shape[:-1], width), self.weights.dtype)
         if self.weights.w_fb is not None:  # what was said last comes in beside what follows
-            return np.stack([self.step(given[..., t, :]).copy() for t in range(steps)], axis=-2)
+            return np.stack([self.step(given[..., t, :]) for t in range(steps)], axis=-2)
         started = time.perf_counter()
         found = self._through(finite_input(self._checked_input(given, steps)))
         if self.weights.w_out is not None:
