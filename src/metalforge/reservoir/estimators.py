@@ -18,6 +18,7 @@ docs/tables/classifier.md has what the defaults of `EsnClassifier` are worth, an
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
@@ -62,7 +63,7 @@ class SaturatedInputsWarning(UserWarning):
 
 
 @dataclass(eq=False, repr=False)
-class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _Esn(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """What both estimators share: parameters, series, and a readout that can go on learning.
 
     `ROWS` and `TARGET` are what `rows` and `target` mean when they are None.
@@ -111,9 +112,9 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self._learn(series, targets, one_each=self._one_each(X))
         return self
 
+    @abstractmethod
     def _encoded(self, labels: Targets, anew: bool, classes: ArrayLike | None) -> Targets:
-        """What the readout learns to say of each series, (rows, outputs)."""
-        raise NotImplementedError
+        """Return the targets of the readout for each series, (rows, outputs)."""
 
     def _steps_first(self, X: Any, *, reset: bool) -> Any:  # noqa: N803  # scikit-learn's name
         """X with its series as (T_i, features); the first fit finds the layout."""

@@ -53,7 +53,7 @@ class _Suspect(NamedTuple):
 
 
 class BlockVerdict(NamedTuple):
-    """What becomes of a block: it is written with these decisions, or computed `again`; or a `fault` ends its chain."""
+    """The outcome for a block: write it with these decisions, compute it `again`, or end its chain by a `fault`."""
 
     decisions: tuple[Decided, ...] = ()
     again: bool = False

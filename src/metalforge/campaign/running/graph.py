@@ -3,7 +3,7 @@
 The stages after the producers are here: checks in higher precision, the journal, and steering, which closes the circle.
 `Sampler` writes how a graph that runs is doing: its stages and edges, and every two seconds what they did. Samples are
 sums since the graph began, and that they come says that the campaign lives. They are read from counters of this
-process, wherever the stages are: nobody is asked, and nothing waits.
+process, wherever the stages are, without questions to other processes.
 """
 
 import time

@@ -2,8 +2,8 @@ r"""Whether a chain's warm-up may end.
 
 The rule is MSER (K. P. White, Simulation 69 (1997) 323) on two series of the theory, such as the energy and the order
 parameter: the cut that minimises the error of the mean of what is left. The warm-up ends at `safety` times the later of
-the two cuts, never before `shortest`, and only when the last `IN_A_ROW` looks agree: whoever looks at a noisy series
-often enough finds a moment at which it looks settled.
+the two cuts, never before `shortest`, and only when the last `IN_A_ROW` looks agree: a noisy series that is tested
+often enough looks settled at some moment.
 """
 
 from collections.abc import Sequence

@@ -89,7 +89,7 @@ class Block:
 
     @property
     def is_news(self) -> bool:
-        """Whether it has rows, or ends a visit: the chain was given up, or the journal has its rows."""
+        """Whether it has rows, or ends a visit: the chain was abandoned, or the journal has its rows."""
         return bool(self.segments) or self.done
 
 

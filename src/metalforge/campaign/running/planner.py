@@ -81,7 +81,7 @@ class Planner:
 
     @property
     def state(self) -> CampaignState:
-        """What the journal says."""
+        """The state of the campaign, as a fold of its journal."""
         return self._book.state
 
     # -- the two calls of the steering stage ------------------------------------------------------------------------

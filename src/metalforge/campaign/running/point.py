@@ -42,7 +42,7 @@ Columns: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tools:
-    """What a producer works with, whichever chain it runs."""
+    """The spec, engine and settings that a producer shares between its chains."""
 
     spec: CampaignSpec
     files: ChainFiles
@@ -58,14 +58,14 @@ class Tools:
 
 
 class Recorded(NamedTuple):
-    """The rows of a chain that the journal had when it was taken up."""
+    """The rows of a chain that the journal had when the producer opened it."""
 
     phases: Sequence[Phase]
     columns: Columns
 
 
 class Unsound(NamedTuple):
-    """What no sound point gives: found by which rule, at which update, why, and the figure that it went by."""
+    """A sign of an unsound point: the rule that found it, the update, the reason and the number behind it."""
 
     by: str
     update: int
@@ -135,7 +135,7 @@ class PointChain(ABC):
 
     @property
     def kind(self) -> tuple[object, ...] | None:
-        """What it has in common with those that may move with it in a batch; None where it moves alone."""
+        """The properties that chains of one batch share; None where the chain moves alone."""
         return None
 
     def absorb(self, columns: Any) -> None:
@@ -271,7 +271,7 @@ class PointChain(ABC):
         return made
 
     def _forget(self) -> None:
-        """Drop rows that the journal has and nobody here looks at, so that a chain of any length takes as little."""
+        """Drop rows that the journal has and no check reads, so that memory does not grow with the chain."""
         log = self.run.log
         if self.run.phase == "measure":
             kept = min([*self._marks, self.rows - max(self._spec.screening.window, 1)])

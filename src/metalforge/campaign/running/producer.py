@@ -119,7 +119,7 @@ class Producer(Stage[Volley, Answer]):
             return state, [Answer(substrate=self._substrate, lost=str(error).partition("\n")[0])]
 
     def finish(self, state: Any) -> Any:
-        """Write all chains to their files: whoever goes on with the campaign takes them up there."""
+        """Write all chains to their files, from which a resumed campaign continues them."""
         try:
             self._pool.save_all()
         except DeviceLostError:

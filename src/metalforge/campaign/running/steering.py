@@ -1,4 +1,4 @@
-r"""What steerers say before a visit: their suggestions, what a head's answer changed in them, and when lanes sleep.
+r"""Suggestions of steerers before a visit, what a head's answer changed in them, and when lanes sleep.
 
 A head may say where a peak is expected. A visit is the head's decision only where the same steerer, asked in the same
 state without that answer, would have it elsewhere. A steerer that draws random curves places a visit elsewhere after

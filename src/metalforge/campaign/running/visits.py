@@ -1,7 +1,7 @@
-"""What one visit should be: a volume, a coordinate, a chain that is there or a new one, and the updates it may have.
+"""The choice of the next visit: a volume, a coordinate, an existing or a new chain, and the updates it may have.
 
 Decisions are functions of the journal's state, of the visits that are under way and of what the steerers were told; so
-a round that was half written when its process died can be planned again, and comes out the same.
+a round that was not written when its process died is planned again, and comes out the same.
 """
 
 from collections import Counter
